@@ -1,0 +1,224 @@
+"""The envelope of a record: drafts that may become events, and events (design 2.1).
+
+An `Event` carries its own encoded bytes, made once: the same bytes go to disk, to clients and
+into digests. Its typed data is built when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+import attrs
+import orjson
+
+from runtime import codec
+from runtime.errors import InvalidEvent, LegacyEvent
+from runtime.events import CATALOGUE, SURFACE, UnknownEvent, type_of
+from runtime.json import Json, encode
+
+LEGACY_TYPE = "request/header-delta"
+HEADER_REASONS = ("initial", "resume", "change")
+
+
+@attrs.frozen
+class Replace:
+    """Take the place of the surface nodes from `start` to `end`, inclusive, by position."""
+
+    start: int
+    end: int
+
+
+SurfaceOp: TypeAlias = Literal["append"] | Replace
+
+
+@attrs.frozen
+class Event:
+    """One record of a log; equal to another when their bytes are."""
+
+    type: str = attrs.field(eq=False)
+    seq: int = attrs.field(eq=False)
+    time: int = attrs.field(eq=False)
+    source_event_seqs: tuple[int, ...] | None = attrs.field(eq=False)
+    surface_op: SurfaceOp | None = attrs.field(eq=False)
+    encoded: bytes = attrs.field(repr=False)
+    _known: object = attrs.field(default=None, eq=False, repr=False, alias="known")
+
+    @cached_property
+    def data(self) -> Any:
+        """The typed data: a class of the catalogue, or `UnknownEvent`."""
+        if self._known is not None:
+            return self._known
+        return _structure(self.type, orjson.loads(self.encoded)["data"], self.seq)
+
+
+@attrs.frozen
+class Draft:
+    """An event that has no place in a log yet; checked and encoded when it is made."""
+
+    type: str
+    data: Any
+    encoded_data: bytes = attrs.field(repr=False)
+    source_event_seqs: tuple[int, ...] | None = None
+    surface_op: SurfaceOp | None = None
+
+    def at(self, seq: int, time: int) -> Event:
+        """The event that this draft becomes at `seq`, with `time` in epoch ms as its label."""
+        encoded = b'{"type":%b,"seq":%d,"time":%d,"data":%b%b}' % (
+            orjson.dumps(self.type),
+            seq,
+            time,
+            self.encoded_data,
+            _encode_surface_fields(self),
+        )
+        return Event(
+            self.type, seq, time, self.source_event_seqs, self.surface_op, encoded, self.data
+        )
+
+
+def draft(
+    data: object, *, cites: tuple[int, ...] | None = None, replaces: Replace | None = None
+) -> Draft:
+    """A draft of typed `data`; surface types are appended unless they replace something.
+
+    `cites` are the seqs that this event was made from. Raises `NotLosslessJson`, `InvalidEvent`.
+    """
+    type_ = type_of(data)
+    surface_op: SurfaceOp | None = (replaces or "append") if type_ in SURFACE else None
+    made = Draft(type_, data, codec.canonical(data), cites, surface_op)
+    _check_surface_fields(made, None)
+    return made
+
+
+def parse_draft(record: Mapping[str, Any]) -> Draft:
+    """A draft from its JSON form: `type`, `data`, and `sourceEventSeqs`, `surfaceOp` where given.
+
+    `data` is kept as it is. Raises `LegacyEvent`, `InvalidEvent`, `NotLosslessJson`.
+    """
+    type_, data, seqs, surface_op = _parse_fields(record, None)
+    encoded = encode(data)
+    typed = _structure(type_, data, None)
+    if isinstance(typed, UnknownEvent) and type_ in CATALOGUE:
+        raise InvalidEvent(type_, "does not have the fields of its type")
+    return Draft(type_, typed, encoded, seqs, surface_op)
+
+
+def decode_event(record: Mapping[str, Any], encoded: bytes) -> Event:
+    """An event from a parsed stored record and its own bytes (without framing).
+
+    Surface events and headers are checked whole at once; the data of log-only events is built
+    when asked for. Raises `LegacyEvent`, `InvalidEvent`.
+    """
+    seq, time = record.get("seq"), record.get("time")
+    type_, data, seqs, surface_op = _parse_fields(record, seq)
+    if type(seq) is not int or seq < 0 or type(time) is not int:
+        raise InvalidEvent(type_, "needs an integer seq from 0 and an integer time", None)
+    known = None
+    if type_ in SURFACE or type_ == "request/header":
+        known = _structure(type_, data, seq)
+    return Event(type_, seq, time, seqs, surface_op, encoded, known)
+
+
+def decode_line(line: bytes) -> Event:
+    """An event from the bytes of one unframed record; raises as `decode_event` does."""
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise InvalidEvent("?", f"is not JSON ({error})") from None
+    if not isinstance(record, dict):
+        raise InvalidEvent("?", "is not a JSON object")
+    return decode_event(record, line)
+
+
+_ENVELOPE = frozenset({"type", "seq", "time", "data", "sourceEventSeqs", "surfaceOp"})
+
+
+def _parse_fields(
+    record: Mapping[str, Any], seq: int | None
+) -> tuple[str, Any, tuple[int, ...] | None, SurfaceOp | None]:
+    type_ = record.get("type")
+    if not isinstance(type_, str) or "data" not in record:
+        raise InvalidEvent(str(type_), "needs a type and data", seq)
+    refuse_legacy(type_, record["data"], seq)
+    if not record.keys() <= _ENVELOPE:
+        unknown = ", ".join(sorted(record.keys() - _ENVELOPE))
+        raise InvalidEvent(type_, f"has unknown envelope fields: {unknown}", seq)
+    fields = _Fields(type_, _parse_seqs(record, type_, seq), _parse_op(record, type_, seq))
+    _check_surface_fields(fields, seq)
+    return type_, record["data"], fields.source_event_seqs, fields.surface_op
+
+
+@attrs.frozen
+class _Fields:
+    type: str
+    source_event_seqs: tuple[int, ...] | None
+    surface_op: SurfaceOp | None
+
+
+def refuse_legacy(type_: str, data: object, seq: int | None) -> None:
+    """Raise `LegacyEvent` for header vocabulary that is refused everywhere (design 2.2)."""
+    if type_ == LEGACY_TYPE:
+        raise LegacyEvent(type_, LEGACY_TYPE, seq)
+    if type_ == "request/header":
+        reason = data.get("reason") if isinstance(data, Mapping) else None
+        if reason not in HEADER_REASONS:
+            raise LegacyEvent(type_, f"request/header with reason {reason!r}", seq)
+
+
+def _parse_seqs(record: Mapping[str, Any], type_: str, seq: int | None) -> tuple[int, ...] | None:
+    if "sourceEventSeqs" not in record:
+        return None
+    seqs = record["sourceEventSeqs"]
+    if not isinstance(seqs, list | tuple) or any(type(s) is not int or s < 0 for s in seqs):
+        raise InvalidEvent(type_, "has sourceEventSeqs that is not a list of seqs", seq)
+    return tuple(seqs)
+
+
+def _parse_op(record: Mapping[str, Any], type_: str, seq: int | None) -> SurfaceOp | None:
+    if "surfaceOp" not in record:
+        return None
+    op = record["surfaceOp"]
+    if op == "append":
+        return "append"
+    if isinstance(op, Mapping) and op.keys() == {"op", "start", "end"} and op["op"] == "replace":
+        start, end = op["start"], op["end"]
+        if all(type(value) is int and value >= 0 for value in (start, end)):
+            return Replace(start, end)
+    raise InvalidEvent(type_, "has a surfaceOp that is neither append nor a replacement", seq)
+
+
+def _check_surface_fields(event: Draft | _Fields, seq: int | None) -> None:
+    if event.type in SURFACE:
+        if event.surface_op is None:
+            raise InvalidEvent(event.type, "is a surface event and lacks its surfaceOp", seq)
+    elif event.surface_op is not None or event.source_event_seqs is not None:
+        raise InvalidEvent(event.type, "is log-only and cannot carry surface fields", seq)
+    seqs = event.source_event_seqs
+    if seqs is not None and (not seqs or len(set(seqs)) != len(seqs)):
+        raise InvalidEvent(event.type, "has sourceEventSeqs that is empty or has doubles", seq)
+
+
+def _structure(type_: str, data: object, seq: int | None) -> object:
+    cls = CATALOGUE.get(type_)
+    try:
+        if cls is not None:
+            return codec.structure(data, cls)
+    except codec.Misfit as misfit:
+        if type_ in SURFACE or type_ == "request/header":
+            raise InvalidEvent(
+                type_, f"does not have the shape of its type: {misfit}", seq
+            ) from None
+    return UnknownEvent(Json.of(data))
+
+
+def _encode_surface_fields(event: Draft) -> bytes:
+    parts = []
+    if event.source_event_seqs is not None:
+        parts.append(b',"sourceEventSeqs":' + orjson.dumps(event.source_event_seqs))
+    if isinstance(event.surface_op, Replace):
+        op = {"op": "replace", "start": event.surface_op.start, "end": event.surface_op.end}
+        parts.append(b',"surfaceOp":' + orjson.dumps(op))
+    elif event.surface_op is not None:
+        parts.append(b',"surfaceOp":"append"')
+    return b"".join(parts)

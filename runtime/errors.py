@@ -1,0 +1,210 @@
+"""Every way in which refold says no (design 2.10).
+
+One root, `RefoldError`. A refusal is its own class with the facts as attributes; its text is one
+sentence that names them and says what to do. A refusal never changes state.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+
+class RefoldError(Exception):
+    """The root of every error that refold raises on purpose."""
+
+
+class Refused(RefoldError):
+    """The caller asked for something that a rule forbids; nothing changed."""
+
+
+class Broken(RefoldError):
+    """The world failed (disk, network, another process); what was acknowledged still stands."""
+
+
+@attrs.define(eq=False)
+class NotLosslessJson(Refused):
+    """A value that would not come back from JSON as it went in (design 2.1).
+
+    `path` is a JSON path such as `$.content[0].text`; `found` names the offending value.
+    """
+
+    path: str
+    found: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} is {self.found}, which JSON cannot carry without loss; "
+            "convert it to text, a 64-bit number, a list or a dict with text keys first"
+        )
+
+
+@attrs.define(eq=False)
+class InvalidEvent(Refused):
+    """An event whose envelope or data does not have the shape of its type (design 2.1, 2.2)."""
+
+    type: str
+    problem: str
+    seq: int | None = None
+
+    def __str__(self) -> str:
+        at = "" if self.seq is None else f" at seq {self.seq}"
+        return f"event {self.type!r}{at} {self.problem}; see docs/events.md for its shape"
+
+
+@attrs.define(eq=False)
+class LegacyEvent(Refused):
+    """Header vocabulary that the log format gave up before version 0 was fixed (design 2.2)."""
+
+    type: str
+    found: str
+    seq: int | None = None
+
+    def __str__(self) -> str:
+        at = "" if self.seq is None else f" at seq {self.seq}"
+        return (
+            f"{self.found}{at} is a request header encoding that refold never reads; "
+            "only full `request/header` snapshots with reason initial, resume or change are valid"
+        )
+
+
+@attrs.define(eq=False)
+class SurfaceRefused(Refused):
+    """An event that would put the surface into a state that the log cannot explain (design 2.4)."""
+
+    seq: int
+    problem: str
+
+    def __str__(self) -> str:
+        return f"event at seq {self.seq} {self.problem}"
+
+
+@attrs.define(eq=False)
+class SeqGap(Refused):
+    """A stored event whose seq is not the next one."""
+
+    expected: int
+    got: int
+
+    def __str__(self) -> str:
+        return f"expected seq {self.expected} and got {self.got}; a log counts from 0 without gaps"
+
+
+@attrs.define(eq=False)
+class RuleBroken(Refused):
+    """An event that the relational rules of design 2.9 do not allow here."""
+
+    rule: int
+    seq: int
+    problem: str
+
+    def __str__(self) -> str:
+        return f"event at seq {self.seq} breaks rule {self.rule}: {self.problem}"
+
+
+@attrs.define(eq=False)
+class ReentrantAppend(Refused):
+    """An append from inside an observer of the same session (design 3.2)."""
+
+    session: str
+
+    def __str__(self) -> str:
+        return (
+            f"session {self.session} is publishing an event to its observers; an observer must "
+            "not append: queue what it wants to add, or append from a task of its own"
+        )
+
+
+@attrs.define(eq=False)
+class UnsupportedVersion(Refused):
+    """A log of another format version (design 2.1)."""
+
+    found: object
+    supported: int = 0
+
+    def __str__(self) -> str:
+        if isinstance(self.found, int) and self.found > self.supported:
+            return (
+                f"the log has format version {self.found} and was written by a newer refold; "
+                f"this one reads version {self.supported}: upgrade refold"
+            )
+        return (
+            f"the log has format version {self.found!r}; this refold reads version "
+            f"{self.supported} and there is no upgrade path from yours"
+        )
+
+
+@attrs.define(eq=False)
+class InvalidSessionId(Refused):
+    """An id that could be a path or a control sequence (design 2.1)."""
+
+    found: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.found!r} is not a session id; ids are 1 to 64 of the characters "
+            "A-Z a-z 0-9 _ and -"
+        )
+
+
+@attrs.define(eq=False)
+class IdMismatch(Refused):
+    """A log whose header names another session than the one that was opened."""
+
+    expected: str
+    got: str
+
+    def __str__(self) -> str:
+        return (
+            f"the header says that this is session {self.got!r}, but {self.expected!r} was opened; "
+            "rename the file back, or import it under an id of its own"
+        )
+
+
+@attrs.define(eq=False)
+class InvalidHeader(Refused):
+    """A first line that is not a session header."""
+
+    problem: str
+
+    def __str__(self) -> str:
+        return f"the first line is not a session header: {self.problem}"
+
+
+@attrs.define(eq=False)
+class NoSuchStep(Refused):
+    """A boundary or step that the log does not have."""
+
+    wanted: str
+    nearest: str = ""
+
+    def __str__(self) -> str:
+        hint = f"; the log has {self.nearest}" if self.nearest else "; the log has no step yet"
+        return f"there is no step {self.wanted} in this log{hint}"
+
+
+@attrs.define(eq=False)
+class NoRequestHeader(Refused):
+    """A request cannot be rebuilt because no header stands before it."""
+
+    boundary: int
+    messages: tuple[object, ...] = attrs.field(default=(), repr=False)
+
+    def __str__(self) -> str:
+        return (
+            f"no request/header stands before the request of the step at seq {self.boundary}, "
+            "so the request was never sent and cannot be rebuilt"
+        )
+
+
+@attrs.define(eq=False)
+class HistoryUnbalanced(Refused):
+    """Tool calls of closed steps that never got a result (design 3.3)."""
+
+    seqs: tuple[int, ...]
+
+    def __str__(self) -> str:
+        seqs = ", ".join(map(str, self.seqs))
+        return (
+            f"the assistant messages at seq {seqs} hold tool calls that were never answered; such "
+            "a history is never sent: fork the session at a turn/end before them"
+        )

@@ -1,0 +1,371 @@
+"""The event catalogue: the data of every type that refold writes (design 2.2).
+
+`docs/events.md` is generated from these classes. `register` opens the catalogue to more log-only
+types; a stored type that nobody registered is kept verbatim.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+
+from runtime.errors import InvalidEvent
+from runtime.header import RequestHeader
+from runtime.json import Json
+from runtime.llm.chunks import Chunk, Usage
+from runtime.llm.failures import Failure
+from runtime.messages import Block, Provenance, Source
+
+
+@attrs.frozen
+class Trigger:
+    """What set a turn off."""
+
+    kind: Literal["message", "injection", "recovery"]
+    source: Source
+
+
+@attrs.frozen
+class TurnStart:
+    turn: int
+    trigger: Trigger
+
+
+@attrs.frozen
+class EndReason:
+    """Why a turn ended; which fields are there depends on `kind` (design 2.3)."""
+
+    kind: Literal[
+        "completed",
+        "aborted",
+        "error",
+        "disposed",
+        "max-tokens",
+        "rejected",
+        "budget",
+        "interrupted",
+    ]
+    reason: str | None = None
+    step: int | None = None
+    message: str | None = None
+    code: str | None = None
+    limit: str | None = None
+
+
+@attrs.frozen
+class TurnEnd:
+    turn: int
+    reason: EndReason
+
+
+@attrs.frozen
+class StepStart:
+    """The boundary: the step's messages are derived from the events strictly before it."""
+
+    turn: int
+    step: int
+
+
+@attrs.frozen
+class StepEnd:
+    turn: int
+    step: int
+
+
+@attrs.frozen
+class UserMessage:
+    content: tuple[Block, ...]
+    source: Source
+
+
+@attrs.frozen
+class ContextMessage:
+    """Context that nobody typed; `raw` is shown as it is, else between context tags."""
+
+    content: tuple[Block, ...]
+    source: Source
+    envelope: Literal["context", "raw"] | None = None
+    meta: Json | None = None
+
+
+@attrs.frozen
+class SteeringMessage:
+    """Input that joined a turn while it was running."""
+
+    turn: int
+    content: tuple[Block, ...]
+    source: Source
+
+
+@attrs.frozen
+class AssistantMessage:
+    """A model's finished answer; `interrupted` when only its visible text was kept."""
+
+    turn: int
+    step: int
+    content: tuple[Block, ...]
+    provenance: Provenance | None = None
+    usage: Usage | None = None
+    interrupted: bool | None = None
+
+
+@attrs.frozen
+class ToolError:
+    name: str
+    code: str
+
+
+@attrs.frozen
+class ToolResult:
+    turn: int
+    step: int
+    call_id: str
+    content: tuple[Block, ...]
+    is_error: bool
+    error: ToolError | None = None
+    meta: Json | None = None
+
+
+@attrs.frozen
+class ToolCall:
+    """A tool body is about to start; `arguments` is the raw text that the model produced."""
+
+    turn: int
+    step: int
+    call_id: str
+    name: str
+    arguments: str
+
+
+@attrs.frozen
+class AssistantChunk:
+    """A piece of the stream, for reading and replay; no message is made from it."""
+
+    turn: int
+    step: int
+    chunk: Chunk
+
+
+@attrs.frozen
+class PromptBlocked:
+    content: tuple[Block, ...]
+    source: Source
+    reason: str
+
+
+@attrs.frozen
+class RequestSealed:
+    """A request may have been sent from here on: its digests, both lowercase SHA-256 hex."""
+
+    turn: int
+    step: int
+    codec: str
+    request_digest: str
+    wire_digest: str
+    wire_bytes: int
+    shared_prefix_bytes: int
+    invariants: Literal["full", "enforce", "audit", "off"]
+
+
+@attrs.frozen
+class LlmRetry:
+    """The attempt's text is void; the same bytes are sent again after `delay_ms`."""
+
+    turn: int
+    step: int
+    attempt: int
+    failure: Failure
+    delay_ms: int
+    usage: Usage | None = None
+
+
+@attrs.frozen
+class InboxQueued:
+    """Durable pending input, until a message cites it or `inbox/removed` names it."""
+
+    target: Literal["turn", "step"]
+    kind: Literal["prompt", "steer", "inject"]
+    content: tuple[Block, ...]
+    source: Source
+    idempotency_key: str | None = None
+
+
+@attrs.frozen
+class InboxRemoved:
+    queued_seqs: tuple[int, ...]
+    outcome: Literal["cancelled", "edited", "rejected"]
+
+
+@attrs.frozen
+class CompactStart:
+    """A compaction bracket opens; `turn` is null between turns."""
+
+    turn: int | None
+    provider: str
+    model: str
+    range: tuple[int, ...]
+    instruction: str
+    digest: str
+    max_tokens: int | None = None
+
+
+@attrs.frozen
+class CompactSummary:
+    turn: int | None
+    summary: str
+    shadowed_range: tuple[int, ...]
+    shadowed_seqs: tuple[int, ...]
+    provider: str
+    model: str
+    max_tokens: int | None = None
+    usage: Usage | None = None
+
+
+@attrs.frozen
+class CompactEnd:
+    turn: int | None
+    error: str | None = None
+
+
+@attrs.frozen
+class ApprovalAsked:
+    turn: int
+    step: int
+    call_id: str
+
+
+@attrs.frozen
+class ApprovalDecided:
+    turn: int
+    step: int
+    call_id: str
+    decision: Literal["allowed", "denied"]
+    by: str
+
+
+@attrs.frozen
+class Owner:
+    """A process that writes a log; `boot` is the machine's boot id."""
+
+    host: str
+    pid: int
+    boot: str
+
+
+@attrs.frozen
+class SessionOwner:
+    """First event of each opening for writing: the fencing number and who holds it."""
+
+    term: int
+    owner: Owner | None = None
+
+
+@attrs.frozen
+class SessionReleased:
+    term: int
+    reason: str
+
+
+@attrs.frozen
+class SessionRecovered:
+    """What an opening cut from the tail, and the file that keeps those bytes."""
+
+    dropped_bytes: int
+    dropped_records: int
+    reason: str
+    quarantine: str | None = None
+
+
+@attrs.frozen
+class AgentSpawned:
+    session: str
+    call_id: str | None = None
+
+
+@attrs.frozen
+class AgentFinished:
+    session: str
+    reason: EndReason
+
+
+@attrs.frozen
+class Todo:
+    content: str
+    status: Literal["pending", "in_progress", "completed"]
+
+
+@attrs.frozen
+class TodoWrite:
+    """The whole list; the last one wins."""
+
+    todos: tuple[Todo, ...]
+
+
+@attrs.frozen
+class UnknownEvent:
+    """A log-only event of a type that nobody registered, or of a foreign shape, kept verbatim."""
+
+    json: Json
+
+
+SURFACE: dict[str, type] = {
+    "user/message": UserMessage,
+    "context/message": ContextMessage,
+    "steering/message": SteeringMessage,
+    "assistant/message": AssistantMessage,
+    "tool/result": ToolResult,
+}
+"""The five types that project to a message."""
+
+CATALOGUE: dict[str, type] = {
+    "turn/start": TurnStart,
+    "turn/end": TurnEnd,
+    "step/start": StepStart,
+    "step/end": StepEnd,
+    **SURFACE,
+    "tool/call": ToolCall,
+    "assistant/chunk": AssistantChunk,
+    "prompt/blocked": PromptBlocked,
+    "request/header": RequestHeader,
+    "request/sealed": RequestSealed,
+    "llm/retry": LlmRetry,
+    "inbox/queued": InboxQueued,
+    "inbox/removed": InboxRemoved,
+    "compact/start": CompactStart,
+    "compact/summary": CompactSummary,
+    "compact/end": CompactEnd,
+    "approval/asked": ApprovalAsked,
+    "approval/decided": ApprovalDecided,
+    "session/owner": SessionOwner,
+    "session/released": SessionReleased,
+    "session/recovered": SessionRecovered,
+    "agent/spawned": AgentSpawned,
+    "agent/finished": AgentFinished,
+    "todo/write": TodoWrite,
+}
+
+_TYPES: dict[type, str] = {cls: type_ for type_, cls in CATALOGUE.items()}
+
+
+def register(type_: str, cls: type) -> None:
+    """Add a log-only event type whose data is the attrs class `cls`.
+
+    Raises `InvalidEvent` when the type is taken or `cls` is no attrs class.
+    """
+    if type_ in CATALOGUE:
+        raise InvalidEvent(type_, "is registered already; choose a name of your own")
+    if not attrs.has(cls):
+        raise InvalidEvent(type_, f"needs an attrs class for its data, not {cls!r}")
+    CATALOGUE[type_] = cls
+    _TYPES[cls] = type_
+
+
+def type_of(data: object) -> str:
+    """The event type whose data `data` is; raises `InvalidEvent` for a class nobody registered."""
+    try:
+        return _TYPES[type(data)]
+    except KeyError:
+        raise InvalidEvent(
+            type(data).__name__, "is not registered; call runtime.events.register first"
+        ) from None

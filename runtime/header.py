@@ -1,0 +1,71 @@
+"""The request header: the request's state that is not history, and its fold (design 2.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal
+
+import attrs
+
+from runtime.json import Json
+from runtime.messages import Message
+
+if TYPE_CHECKING:
+    from runtime.envelope import Event
+
+
+@attrs.frozen
+class LlmCallConfig:
+    """Which model is called and how; `extra` holds every provider-specific value.
+
+    Logs older than the format have no provider: there it is empty, which is left out.
+    """
+
+    provider: str = ""
+    model: str = attrs.field(kw_only=True)
+    temperature: float | None = None
+    max_tokens: int | None = None
+    stop: tuple[str, ...] | None = None
+    extra: Json | None = None
+
+
+@attrs.frozen
+class ToolSchema:
+    """One tool as the model sees it; `parameters` is a JSON schema with its key order kept."""
+
+    name: str
+    description: str
+    parameters: Json
+
+
+@attrs.frozen
+class EpochHeader:
+    """A full snapshot of the header; an empty system, tool list or prefix is absent.
+
+    Two headers are equal when their canonical bytes are: tool order and the key order inside a
+    schema count, because the provider's cache sees them.
+    """
+
+    config: LlmCallConfig
+    system: str = ""
+    tools: tuple[ToolSchema, ...] = ()
+    message_prefix: tuple[Message, ...] = ()
+
+
+@attrs.frozen
+class RequestHeader:
+    """The data of a `request/header` event: the snapshot and why it was written."""
+
+    header: EpochHeader
+    reason: Literal["initial", "resume", "change"]
+
+
+def fold_request_header(
+    events: Iterable[Event], start: EpochHeader | None = None
+) -> EpochHeader | None:
+    """The latest snapshot among `events`, else `start`."""
+    folded = start
+    for event in events:
+        if isinstance(event.data, RequestHeader):
+            folded = event.data.header
+    return folded

@@ -1,0 +1,123 @@
+"""Lossless JSON: what may enter a log, and the immutable value that holds open JSON (design 2.1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+import orjson
+
+from runtime.errors import NotLosslessJson
+
+MAX_DEPTH = 200
+"""Deepest nesting that may be written: what can be loaded must also be writable again."""
+
+_INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
+
+
+def check(value: object, path: str = "$", depth: int = 0) -> None:
+    """Raise `NotLosslessJson` with a JSON path unless `value` survives a round trip.
+
+    Refused: NaN, infinities, -0.0, integers outside -2^63 .. 2^64-1, lone surrogates, keys that
+    are not text, anything but the JSON types, and nesting deeper than `MAX_DEPTH` (so cycles
+    too). Tuples count as lists.
+    """
+    if depth > MAX_DEPTH:
+        raise NotLosslessJson(path, f"nested deeper than {MAX_DEPTH} levels")
+    kind = type(value)
+    if value is None or kind is bool or kind is orjson.Fragment:
+        return
+    checker = _CHECKS.get(kind)
+    if checker is None:
+        raise NotLosslessJson(path, f"of type {kind.__name__}")
+    checker(value, path, depth)
+
+
+def _check_text(value: str, path: str, _depth: int) -> None:
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise NotLosslessJson(path, "text with a lone surrogate") from None
+
+
+def _check_int(value: int, path: str, _depth: int) -> None:
+    if not _INT_MIN <= value <= _INT_MAX:
+        raise NotLosslessJson(path, "an integer outside -2^63 .. 2^64-1")
+
+
+def _check_float(value: float, path: str, _depth: int) -> None:
+    if not math.isfinite(value) or (value == 0 and math.copysign(1, value) < 0):
+        raise NotLosslessJson(path, f"the number {value}")
+
+
+def _check_list(value: list[object] | tuple[object, ...], path: str, depth: int) -> None:
+    for index, item in enumerate(value):
+        check(item, f"{path}[{index}]", depth + 1)
+
+
+def _check_dict(value: dict[object, object], path: str, depth: int) -> None:
+    for key, item in value.items():
+        if type(key) is not str:
+            raise NotLosslessJson(path, f"a mapping with the key {key!r}, which is not text")
+        _check_text(key, path, depth)
+        check(item, f"{path}.{key}", depth + 1)
+
+
+_CHECKS: dict[type, Callable[[Any, str, int], None]] = {
+    str: _check_text,
+    int: _check_int,
+    float: _check_float,
+    list: _check_list,
+    tuple: _check_list,
+    dict: _check_dict,
+}
+
+
+def encode(value: object) -> bytes:
+    """The compact JSON bytes of a checked value; raises `NotLosslessJson`."""
+    check(value)
+    return orjson.dumps(value)
+
+
+def freeze(value: Any) -> Any:
+    """A read-only view of parsed JSON: mappings refuse assignment, lists become tuples."""
+    if isinstance(value, dict):
+        return MappingProxyType({key: freeze(item) for key, item in value.items()})
+    if isinstance(value, list):
+        return tuple(freeze(item) for item in value)
+    return value
+
+
+@attrs.frozen
+class Json:
+    """An open JSON value, immutable all the way down.
+
+    It keeps its key order and its bytes: two values are equal when their bytes are. `value` is a
+    read-only view, built anew at each access.
+    """
+
+    encoded: bytes
+
+    @classmethod
+    def of(cls, value: object) -> Json:
+        """Hold `value`; raises `NotLosslessJson`."""
+        return cls(encode(value))
+
+    @property
+    def value(self) -> Any:
+        return freeze(orjson.loads(self.encoded))
+
+    def thaw(self) -> Any:
+        """A fresh mutable copy of the value."""
+        return orjson.loads(self.encoded)
+
+
+def clean_text(text: str) -> str:
+    """`text` with each lone surrogate replaced by U+FFFD, as text from outside must be."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,0 +1,85 @@
+"""A request and how it is rebuilt from a log (design 2.7)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import attrs
+
+from runtime import codec
+from runtime.envelope import Event
+from runtime.errors import NoRequestHeader, NoSuchStep
+from runtime.header import EpochHeader, RequestHeader
+from runtime.json import encode
+from runtime.messages import Message
+from runtime.session import Session
+
+
+@attrs.frozen
+class Request:
+    """What a model is asked, immutable all the way down: a header and messages.
+
+    `messages` holds the header's `message_prefix` and then the derived messages.
+    """
+
+    header: EpochHeader
+    messages: tuple[Message, ...]
+
+    def canonical_bytes(self) -> bytes:
+        """Compact JSON in the order config, system, tools, messages."""
+        messages = b",".join(map(codec.canonical, self.messages))
+        return canonical_head(self.header) + messages + CANONICAL_TAIL
+
+    def digest(self) -> str:
+        """The `requestDigest`: SHA-256 of the canonical bytes, as lowercase hex."""
+        return hashlib.sha256(self.canonical_bytes()).hexdigest()
+
+
+CANONICAL_TAIL = b"]}"
+
+
+def canonical_head(header: EpochHeader) -> bytes:
+    """The canonical bytes of a request up to its first message; no prefix messages in it."""
+    fields = codec.unstructure(attrs.evolve(header, message_prefix=()))
+    return encode(fields)[:-1] + b',"messages":['
+
+
+def build_request(header: EpochHeader, derived: tuple[Message, ...]) -> Request:
+    return Request(header, header.message_prefix + derived)
+
+
+_SEALING = frozenset(
+    {"request/sealed", "assistant/chunk", "assistant/message", "tool/call", "step/end", "turn/end"}
+)
+
+
+def rebuild_request(log: Iterable[Event], step_start_seq: int) -> Request:
+    """The request of the step that starts at `step_start_seq`, from the log alone.
+
+    Its messages are derived from the events strictly before the boundary; its header is the fold
+    up to the step's `request/sealed`, or in logs without seals up to the step's first chunk,
+    assistant message, call or end. Raises `NoSuchStep`, `NoRequestHeader`, and what `Session`
+    refuses.
+    """
+    events = iter(log)
+    session = Session(retain=False)
+    for event in events:
+        if event.seq == step_start_seq:
+            if event.type != "step/start":
+                break
+            header = _header_of_step(events, session.header)
+            if header is None:
+                raise NoRequestHeader(step_start_seq, session.derive_messages())
+            return build_request(header, session.derive_messages())
+        session.replay(event)
+    raise NoSuchStep(f"at seq {step_start_seq}")
+
+
+def _header_of_step(rest: Iterable[Event], header: EpochHeader | None) -> EpochHeader | None:
+    for event in rest:
+        if event.type in _SEALING:
+            break
+        if isinstance(event.data, RequestHeader):
+            header = event.data.header
+    return header
