@@ -109,9 +109,25 @@ def _structure_factory(cls: type) -> Callable[[Any, Any], Any]:
 def _unstructure_factory(cls: type) -> Callable[[Any], Any]:
     inner: Callable[[Any], Any] = make_dict_unstructure_fn(cls, _converter, **_overrides(cls))
     tag = _TAGS.get(cls)
-    if tag is None:
-        return inner
-    return lambda value: {"type": tag, **inner(value)}
+    if tag is not None:
+        return lambda value: {"type": tag, **inner(value)}
+    return inner if _required_first(cls) else _in_field_order(cls, inner)
+
+
+def _required_first(cls: type) -> bool:
+    required = [field.default is attrs.NOTHING for field in attrs.fields(cls)]
+    return required == sorted(required, reverse=True)
+
+
+def _in_field_order(cls: type, inner: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """cattrs writes what is always there first; canonical bytes keep the order of the fields."""
+    keys = [camel(field.name) for field in attrs.fields(cls)]
+
+    def unstructure(value: Any) -> Any:
+        fields = inner(value)
+        return {key: fields[key] for key in keys if key in fields}
+
+    return unstructure
 
 
 def _is_tuple(kind: Any) -> bool:

@@ -1,0 +1,113 @@
+"""Where two requests part: by bytes and by JSON pointer (design 2.7, chapter 7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import orjson
+
+from runtime import codec
+from runtime.request import Request
+
+
+@attrs.frozen
+class Difference:
+    """The first place where two JSON values differ.
+
+    `path` is a JSON pointer; `expected` and `got` are the JSON texts there, cut to 200
+    characters, `absent` where one side has nothing.
+    """
+
+    path: str
+    expected: str
+    got: str
+
+    def __str__(self) -> str:
+        return f"{self.path or '/'}: expected {self.expected}, got {self.got}"
+
+
+def common_prefix(one: bytes | bytearray, other: bytes | bytearray) -> int:
+    """How many leading bytes two byte strings share."""
+    low, high = 0, min(len(one), len(other))
+    if one[:high] == other[:high]:
+        return high
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+_ABSENT = object()
+
+
+def first_difference(expected: Any, got: Any, path: str = "") -> Difference | None:
+    """The first difference of two parsed JSON values in document order; None where equal.
+
+    Key order counts, since it reaches the wire.
+    """
+    if isinstance(expected, dict) and isinstance(got, dict):
+        return _in_objects(expected, got, path)
+    if isinstance(expected, list) and isinstance(got, list):
+        return _in_lists(expected, got, path)
+    if type(expected) is type(got) and expected == got:
+        return None
+    return Difference(path, _short(expected), _short(got))
+
+
+def _in_objects(expected: dict[str, Any], got: dict[str, Any], path: str) -> Difference | None:
+    for key in [*expected, *(key for key in got if key not in expected)]:
+        pointer = f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
+        found = first_difference(expected.get(key, _ABSENT), got.get(key, _ABSENT), pointer)
+        if found is not None:
+            return found
+    if list(expected) != list(got):
+        return Difference(path, f"keys {_short(list(expected))}", f"keys {_short(list(got))}")
+    return None
+
+
+def _in_lists(expected: list[Any], got: list[Any], path: str) -> Difference | None:
+    for index in range(max(len(expected), len(got))):
+        one = expected[index] if index < len(expected) else _ABSENT
+        other = got[index] if index < len(got) else _ABSENT
+        found = first_difference(one, other, f"{path}/{index}")
+        if found is not None:
+            return found
+    return None
+
+
+def _short(value: object) -> str:
+    if value is _ABSENT:
+        return "absent"
+    text = orjson.dumps(value).decode()
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def request_as_json(request: Request) -> Any:
+    """A request as the JSON that its canonical bytes spell."""
+    return orjson.loads(request.canonical_bytes())
+
+
+def compare_requests(expected: Request, got: Request) -> Difference | None:
+    """The first path where two requests differ, `/config/...`, `/tools/...`, `/messages/...`."""
+    return first_difference(request_as_json(expected), request_as_json(got))
+
+
+def compare_headers(one: object, other: object) -> list[Difference]:
+    """Every top-level field, and every field of `config`, in which two headers differ."""
+    left, right = (_flat(orjson.loads(codec.canonical(header))) for header in (one, other))
+    found = []
+    for path in [*left, *(path for path in right if path not in left)]:
+        difference = first_difference(left.get(path, _ABSENT), right.get(path, _ABSENT), path)
+        if difference is not None:
+            found.append(difference)
+    return found
+
+
+def _flat(header: dict[str, Any]) -> dict[str, Any]:
+    config = header.pop("config")
+    flat = {f"/config/{key}": value for key, value in config.items()}
+    return {**flat, **{f"/{key}": value for key, value in header.items()}}

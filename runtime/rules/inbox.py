@@ -1,0 +1,70 @@
+"""The inbox: a session's durable pending input, and rule 9 (design 2.9).
+
+An entry is pending while no message cites it and no `inbox/removed` names it. In a fork the
+entries below `seed_length` are the parent's and are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from runtime.envelope import Draft, Event
+from runtime.events import InboxQueued, InboxRemoved
+from runtime.rules.structure import Problem
+
+
+@attrs.frozen
+class InboxMark:
+    pending: dict[int, InboxQueued]
+
+
+class Inbox:
+    """The live fold; `pending` keeps the order in which entries were queued."""
+
+    def __init__(self, seed_length: int = 0) -> None:
+        self._seed_length = seed_length
+        self._pending: dict[int, InboxQueued] = {}
+        self._queued: set[int] = set()
+        self._by_key: dict[str, int] = {}
+
+    @property
+    def pending(self) -> Mapping[int, InboxQueued]:
+        return self._pending
+
+    def seq_of(self, idempotency_key: str) -> int | None:
+        """The seq of the entry that was queued under this key, pending or not."""
+        return self._by_key.get(idempotency_key)
+
+    def problem(self, event: Draft | Event) -> Problem:
+        gone = [seq for seq in self._named(event) if seq not in self._pending]
+        return (9, f"inbox entry {gone[0]} is not pending") if gone else None
+
+    def apply(self, event: Event) -> None:
+        for seq in self._named(event):
+            self._pending.pop(seq, None)
+        data = event.data if event.type == "inbox/queued" else None
+        if isinstance(data, InboxQueued) and event.seq >= self._seed_length:
+            self._pending[event.seq] = data
+            self._queued.add(event.seq)
+            if data.idempotency_key is not None:
+                self._by_key.setdefault(data.idempotency_key, event.seq)
+
+    def _named(self, event: Draft | Event) -> tuple[int, ...]:
+        """The entries that `event` takes: as a message that cites them, or by removal."""
+        if event.type == "inbox/removed" and isinstance(event.data, InboxRemoved):
+            return event.data.queued_seqs
+        if event.surface_op is None or not self._queued:
+            return ()
+        return tuple(seq for seq in event.source_event_seqs or () if seq in self._queued)
+
+    def mark(self) -> InboxMark:
+        return InboxMark(dict(self._pending))
+
+    def restore(self, mark: InboxMark, next_seq: int) -> None:
+        """Forget every event from `next_seq` on."""
+        late = {seq for seq in self._queued if seq >= next_seq}
+        self._queued -= late
+        self._by_key = {key: seq for key, seq in self._by_key.items() if seq not in late}
+        self._pending = dict(mark.pending)
