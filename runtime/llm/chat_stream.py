@@ -1,0 +1,236 @@
+"""Decoding a stream of chat completions: bytes in, chunks out, no I/O (design 4.3).
+
+Servers that speak this wire differ in a hundred small ways; each that is known has a test of its
+own. Two rules keep them apart from faults: what is missing is unknown, never zero, and a stream
+that does not say that it is over was cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import attrs
+
+from runtime.errors import NotLosslessJson
+from runtime.json import Json
+from runtime.llm.chat_calls import Call, CallPiece, Calls, untold
+from runtime.llm.chat_event import (
+    as_list,
+    as_object,
+    as_string,
+    content,
+    is_json,
+    parsed,
+    readable,
+    reasoning,
+    usage,
+)
+from runtime.llm.chunks import (
+    BlockEnd,
+    BlockStart,
+    Chunk,
+    Finish,
+    FinishKind,
+    FinishReason,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+    UsageChunk,
+)
+from runtime.llm.failures import Failure, LlmFailure, failure_from_error
+from runtime.llm.sse import SseEvent, SseSplitter
+from runtime.messages import Block, ReasoningBlock, TextBlock
+
+# Finish reasons that mean that the server gave up; the answer before them is not whole.
+_GIVEN_UP = {"error": "SERVER", "abort": "SERVER", "insufficient_system_resource": "OVERLOADED"}
+_CUT: dict[str, FinishKind] = {"length": "max-tokens", "content_filter": "content-filter"}
+
+
+@attrs.define(eq=False)
+class _Prose:
+    """The text or the reasoning of the answer: this wire has one of each."""
+
+    index: int
+    kind: Literal["text", "reasoning"]
+    pieces: list[str] = attrs.Factory(list)
+
+    def block(self) -> Block:
+        text = "".join(self.pieces)
+        return TextBlock(text) if self.kind == "text" else ReasoningBlock(text)
+
+
+class ChatDecoder:
+    """Turns the body of a streamed answer into chunks; one decoder for one answer.
+
+    Ends of blocks, usage and finish are held back until the terminal event, so that a stream that
+    was cut never looks complete. How the bytes are split between calls changes nothing: a failure
+    behind chunks that came with it is raised by the next call.
+    """
+
+    def __init__(self) -> None:
+        self._events = SseSplitter()
+        self._prose: dict[str, _Prose] = {}
+        self._calls = Calls()
+        self._usage: Usage | None = None
+        self._reason: str | None = None
+        self._done = False
+        self._failure: Failure | None = None
+
+    @property
+    def done(self) -> bool:
+        """The answer is complete: nothing more is read from the stream."""
+        return self._done
+
+    @property
+    def failure(self) -> Failure | None:
+        """What the next call raises, once there is nothing more to read."""
+        return self._failure
+
+    def feed(self, data: bytes) -> list[Chunk]:
+        """The chunks that `data` completes.
+
+        Raises `LlmFailure`: what the provider reports, or MALFORMED_RESPONSE for what nobody can
+        read.
+        """
+        chunks = self._guarded(self._decoded(self._events.feed(data)))
+        if self._failure is not None and not chunks:
+            raise LlmFailure(self._failure)
+        return chunks
+
+    def close(self) -> list[Chunk]:
+        """The bytes ended: what was held back. Raises `LlmFailure`, STREAM_CLOSED for a cut stream.
+
+        Without [DONE] a stream is whole when it gave both a finish reason and usage. Of a stream
+        that is not, an event without its blank line is lost.
+        """
+        chunks = self._guarded(self._closed())
+        if self._failure is not None:
+            raise LlmFailure(self._failure)
+        return chunks
+
+    def _guarded(self, chunks: Iterator[Chunk]) -> list[Chunk]:
+        made: list[Chunk] = []
+        if self._failure is None:
+            try:
+                for chunk in chunks:
+                    made.append(chunk)  # noqa: PERF402 - what came before a failure is kept
+            except LlmFailure as error:
+                self._failure = error.failure
+        return made
+
+    def _decoded(self, events: list[SseEvent]) -> Iterator[Chunk]:
+        for event in events:
+            if self._done:
+                return
+            if _is_done(event):
+                yield from self._finish()
+            else:
+                yield from self._event(event)
+
+    def _closed(self) -> Iterator[Chunk]:
+        # An event that the end of the stream cut in two is no fault of its own.
+        whole = [event for event in self._events.close() if _is_done(event) or is_json(event.data)]
+        yield from self._decoded(whole)
+        if self._done:
+            return
+        if self._reason is None or self._usage is None:
+            raise LlmFailure(Failure("STREAM_CLOSED", _CLOSED))
+        yield from self._finish()
+
+    def _event(self, event: SseEvent) -> Iterator[Chunk]:
+        if event.name == "error":
+            raise LlmFailure(failure_from_error(readable(event.data)))
+        try:
+            payload = parsed(event.data)
+        except ValueError:
+            if event.name not in ("", "message"):
+                return
+            raise _malformed("an event that is not JSON") from None
+        if not isinstance(payload, dict):
+            raise _malformed("an event that is not an object")
+        if payload.get("error") or payload.get("object") == "error":
+            raise LlmFailure(failure_from_error(payload))
+        self._usage = usage(payload.get("usage")) or self._usage
+        for choice in map(as_object, as_list(payload.get("choices"))):
+            # Only the first answer is wanted, should `n` have asked for more.
+            if choice.get("index") in (None, 0):
+                yield from self._choice(choice)
+
+    def _choice(self, choice: dict[str, Any]) -> Iterator[Chunk]:
+        delta = as_object(choice.get("delta"))
+        yield from self._said("reasoning", reasoning(delta))
+        yield from self._said(
+            "text", content(delta.get("content")) + as_string(delta.get("refusal"))
+        )
+        for found in as_list(delta.get("tool_calls")):
+            yield from self._call(CallPiece.of(as_object(found)))
+        reason = as_string(choice.get("finish_reason"))
+        if reason in _GIVEN_UP:
+            raise LlmFailure(Failure(_GIVEN_UP[reason], f"{_GAVE_UP} ({reason})"))
+        self._reason = reason or self._reason
+
+    def _said(self, kind: Literal["text", "reasoning"], text: str) -> Iterator[Chunk]:
+        if not text:
+            return
+        prose = self._prose.get(kind)
+        if prose is None:
+            prose = self._prose[kind] = _Prose(self._free_index(), kind)
+            yield BlockStart(prose.index, kind)
+        prose.pieces.append(text)
+        delta = TextDelta if kind == "text" else ReasoningDelta
+        yield delta(prose.index, text)
+
+    def _call(self, piece: CallPiece) -> Iterator[Chunk]:
+        if piece.is_empty():
+            return
+        free = self._free_index()
+        call = self._calls.take(piece, free)
+        if call.index == free:
+            yield BlockStart(free, "tool-call")
+        if call.id and call.name:
+            yield from untold(call)
+
+    def _free_index(self) -> int:
+        return len(self._prose) + len(self._calls.all)
+
+    def _finish(self) -> Iterator[Chunk]:
+        kind = _CUT.get(self._reason or "", "tool-calls" if self._calls.all else "stop")
+        if kind == "tool-calls" and not all(call.name for call in self._calls.all):
+            raise _malformed("a tool call without a name")
+        for call in self._calls.all:
+            self._calls.identify(call)
+        replay_state = self._replay_state()
+        for call in self._calls.all:
+            yield from untold(call)
+        blocks: list[_Prose | Call] = [*self._prose.values(), *self._calls.all]
+        for block in sorted(blocks, key=lambda block: block.index):
+            yield BlockEnd(block.index, block.block())
+        if self._usage is not None:
+            yield UsageChunk(self._usage)
+        self._done = True
+        yield Finish(FinishReason(kind), replay_state)
+
+    def _replay_state(self) -> Json | None:
+        state: dict[str, Any] = {}
+        if "reasoning" in self._prose:
+            state["reasoning_content"] = "".join(self._prose["reasoning"].pieces)
+        extra = {call.id: call.extra for call in self._calls.all if call.extra}
+        if extra:
+            state["tool_calls"] = extra
+        try:
+            return Json.of(state) if state else None
+        except NotLosslessJson:
+            raise _malformed("a tool call with fields that cannot be kept") from None
+
+
+_GAVE_UP = "the provider gave up in the middle of its answer; send the request again"
+_CLOSED = "the stream ended before the answer did; nothing of it was acted on, so send it again"
+
+
+def _is_done(event: SseEvent) -> bool:
+    return event.data.strip() == b"[DONE]"
+
+
+def _malformed(found: str) -> LlmFailure:
+    return LlmFailure(Failure("MALFORMED_RESPONSE", f"the provider's stream holds {found}"))

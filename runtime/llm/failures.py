@@ -1,0 +1,114 @@
+"""What a provider, or the way to it, did wrong (design 4.4)."""
+
+from __future__ import annotations
+
+import calendar
+import math
+from collections.abc import Mapping
+from email.utils import parsedate_tz
+
+import attrs
+
+from runtime.errors import Broken
+from runtime.llm.error_body import MESSAGE_LIMIT, Said, code_of, parsed, plain, sentence
+
+RETRYABLE: frozenset[str] = frozenset(
+    (
+        "RATE_LIMIT",
+        "OVERLOADED",
+        "SERVER",
+        "TIMEOUT",
+        "TRANSPORT",
+        "STREAM_CLOSED",
+        "MALFORMED_RESPONSE",
+        "EMPTY_RESPONSE",
+    )
+)
+"""The codes after which the same request may succeed when it is sent again."""
+
+
+@attrs.frozen
+class Failure:
+    """A failed request as data; `code` is one of design 4.4, `retry_after_ms` the server's wish."""
+
+    code: str
+    message: str
+    status: int | None = None
+    retry_after_ms: int | None = None
+    request_id: str | None = None
+
+
+@attrs.define(eq=False)
+class LlmFailure(Broken):
+    """A request that did not end in a complete answer."""
+
+    failure: Failure
+
+    def __str__(self) -> str:
+        return f"{self.failure.code}: {self.failure.message}"
+
+
+def failure_from_response(
+    status: int, headers: Mapping[str, str], body: bytes, now: float | None = None
+) -> Failure:
+    """The failure that an HTTP response other than a success reports.
+
+    `now` is seconds since the epoch; without it a `retry-after` that is a date is left out. Header
+    names count in any case. Never raises, whatever the body holds.
+    """
+    said = Said.of(parsed(body))
+    lower = {name.lower(): value for name, value in headers.items()}
+    code = code_of(said, status)
+    request_id = lower.get("x-request-id") or lower.get("request-id") or said.request_id
+    return Failure(
+        code,
+        sentence(code, said, f" (HTTP {status})"),
+        status,
+        retry_after_ms(lower, now),
+        _request_id(request_id),
+    )
+
+
+def failure_from_error(error: object) -> Failure:
+    """The failure that an error object inside a stream reports; never raises."""
+    said = Said.of(error)
+    code = code_of(said, said.status)
+    return Failure(code, sentence(code, said), said.status, request_id=_request_id(said.request_id))
+
+
+def _request_id(found: str) -> str | None:
+    return plain(found)[:MESSAGE_LIMIT] or None
+
+
+def retry_after_ms(headers: Mapping[str, str], now: float | None = None) -> int | None:
+    """How long the server asks to wait, in milliseconds; a date in the past is 0.
+
+    `headers` has lower-case names: `retry-after-ms`, else `retry-after` in seconds or as an HTTP
+    date, which needs `now` in seconds since the epoch.
+    """
+    wait = _number(headers.get("retry-after-ms"))
+    if wait is None:
+        asked = headers.get("retry-after")
+        seconds = _number(asked)
+        if seconds is None and asked is not None and now is not None:
+            seconds = _seconds_until(asked, now)
+        wait = None if seconds is None else seconds * 1000
+    return None if wait is None else max(0, math.ceil(wait))
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return number if abs(number) < 1e12 else None
+
+
+def _seconds_until(date: str, now: float) -> float | None:
+    parsed = parsedate_tz(date)
+    if parsed is None:
+        return None
+    try:
+        return calendar.timegm(parsed[:9]) - (parsed[9] or 0) - now
+    except (ValueError, OverflowError):
+        return None

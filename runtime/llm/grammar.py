@@ -1,0 +1,107 @@
+"""The order in which chunks may come, whatever wire they came over (design 4.3)."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import attrs
+
+from runtime.errors import Refused
+from runtime.llm.chunks import (
+    BlockEnd,
+    BlockStart,
+    BlockType,
+    Chunk,
+    Finish,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    UsageChunk,
+)
+from runtime.messages import Block, ReasoningBlock, TextBlock, ToolCallBlock
+
+_DELTAS: dict[type, BlockType] = {
+    TextDelta: "text",
+    ReasoningDelta: "reasoning",
+    ToolCallDelta: "tool-call",
+}
+_BLOCKS: dict[type[Block], BlockType] = {
+    TextBlock: "text",
+    ReasoningBlock: "reasoning",
+    ToolCallBlock: "tool-call",
+}
+
+
+@attrs.define(eq=False)
+class GrammarBroken(Refused):
+    """A chunk that cannot stand where it came; a fault of the provider's adapter."""
+
+    problem: str
+
+    def __str__(self) -> str:
+        return f"the stream of chunks is not well formed: {self.problem}"
+
+
+class Grammar:
+    """Checks the chunks of one answer, one after the other.
+
+    An index is never negative and starts once; a delta and an end need an open block of their own
+    type; usage comes at most once; nothing comes after finish, and finish comes when every block is
+    closed, unless it says `aborted` or `error`.
+    """
+
+    def __init__(self) -> None:
+        self._started: dict[int, BlockType] = {}
+        self._open: set[int] = set()
+        self._has_usage = False
+        self._finished = False
+
+    def check(self, chunk: Chunk) -> None:
+        """Take note of `chunk`, or raise `GrammarBroken` and stay as before."""
+        if self._finished:
+            raise GrammarBroken(f"{type(chunk).__name__} after the finish")
+        match chunk:
+            case BlockStart():
+                self._start(chunk)
+            case TextDelta() | ReasoningDelta() | ToolCallDelta():
+                self._inside(chunk.index, _DELTAS[type(chunk)])
+            case BlockEnd():
+                self._end(chunk)
+            case UsageChunk():
+                self._usage()
+            case Finish():
+                self._finish(chunk)
+            case _:
+                assert_never(chunk)
+
+    def _start(self, chunk: BlockStart) -> None:
+        if chunk.index < 0:
+            raise GrammarBroken(f"block {chunk.index} has a negative index")
+        if chunk.index in self._started:
+            raise GrammarBroken(f"block {chunk.index} starts twice")
+        self._started[chunk.index] = chunk.block_type
+        self._open.add(chunk.index)
+
+    def _inside(self, index: int, block_type: BlockType | None) -> None:
+        if index not in self._open:
+            raise GrammarBroken(f"block {index} is not open")
+        if block_type != self._started[index]:
+            started = self._started[index]
+            raise GrammarBroken(f"block {index} is {started}, but {block_type} came for it")
+
+    def _end(self, chunk: BlockEnd) -> None:
+        block = chunk.block
+        found = self._started.get(chunk.index) if block is None else _BLOCKS.get(type(block))
+        self._inside(chunk.index, found)
+        self._open.remove(chunk.index)
+
+    def _usage(self) -> None:
+        if self._has_usage:
+            raise GrammarBroken("usage comes twice")
+        self._has_usage = True
+
+    def _finish(self, chunk: Finish) -> None:
+        if self._open and chunk.reason.kind not in ("aborted", "error"):
+            blocks = ", ".join(map(str, sorted(self._open)))
+            raise GrammarBroken(f"{chunk.reason.kind} while block {blocks} is open")
+        self._finished = True

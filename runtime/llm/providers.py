@@ -1,0 +1,168 @@
+"""Providers: where a model lives, how it is spoken to and which key it wants (design 4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+
+from runtime.errors import Refused
+from runtime.llm.failures import Failure, LlmFailure
+
+
+@attrs.define(eq=False)
+class InvalidProvider(Refused):
+    """A provider record that no request could be sent with."""
+
+    name: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"provider {self.name!r} {self.problem}"
+
+
+@attrs.define(eq=False)
+class UnknownProvider(Refused):
+    """A provider name that is neither built in nor configured."""
+
+    name: str
+    known: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"there is no provider {self.name!r}; use one of {', '.join(self.known)}, "
+            "or describe yours in refold.toml"
+        )
+
+
+@attrs.define(eq=False)
+class InvalidModelName(Refused):
+    """A model that is not named as PROVIDER/MODEL."""
+
+    found: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.found!r} does not name a provider and a model; "
+            "write PROVIDER/MODEL, such as deepseek/deepseek-chat"
+        )
+
+
+def _check_base_url(provider: Provider, _field: object, base_url: str) -> None:
+    if provider.codec == "script":
+        return
+    wrong = InvalidProvider(
+        provider.name, "needs a base URL such as https://host/v1 with a valid host and port"
+    )
+    try:
+        parts = urlsplit(base_url)
+        _ = parts.port  # parsed, and refused, only when it is read
+    except ValueError:
+        raise wrong from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise wrong
+    if parts.username or parts.password:
+        raise InvalidProvider(
+            provider.name, "has a password in its base URL; name a variable in key_env instead"
+        )
+
+
+def _frozen(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    return MappingProxyType(dict(fields))
+
+
+@attrs.frozen
+class Provider:
+    """One provider; pure data that holds the name of a key's variable and never the key.
+
+    `codec` is `chat/1` or `script`. `quirks` goes into `config.extra["refold"]`, where the codec
+    reads it and the log keeps it; `defaults` are body fields that every request starts from.
+    Without `keep_alive` each request has a connection of its own. Raises `InvalidProvider` for a
+    base URL that is not http(s) or that holds a password.
+    """
+
+    name: str
+    codec: str
+    base_url: str = attrs.field(default="", validator=_check_base_url)
+    key_env: str | None = None
+    quirks: Mapping[str, Any] = attrs.field(factory=dict, converter=_frozen)
+    defaults: Mapping[str, Any] = attrs.field(factory=dict, converter=_frozen)
+    keep_alive: bool = True
+
+
+# llama.cpp looks for a peer that left only when it has something to send, hence the pings; and it
+# sometimes closes a kept connection just as the next request arrives.
+_LOCAL = Provider(
+    name="local",
+    codec="chat/1",
+    base_url="http://127.0.0.1:8080/v1",
+    defaults={"sse_ping_interval": 1, "cache_prompt": True},
+    keep_alive=False,
+)
+_DEEPSEEK = Provider(
+    name="deepseek",
+    codec="chat/1",
+    base_url="https://api.deepseek.com",
+    key_env="DEEPSEEK_API_KEY",
+)
+_OPENAI = Provider(
+    name="openai",
+    codec="chat/1",
+    base_url="https://api.openai.com/v1",
+    key_env="OPENAI_API_KEY",
+    quirks={"maxTokensKey": "max_completion_tokens"},
+)
+
+BUILT_IN: Mapping[str, Provider] = MappingProxyType(
+    {provider.name: provider for provider in (_LOCAL, _DEEPSEEK, _OPENAI)}
+)
+"""The providers that need no configuration, by name."""
+
+
+def split_model(model: str) -> tuple[str, str]:
+    """`deepseek/deepseek-chat` as provider and model; the model may hold further slashes.
+
+    Raises `InvalidModelName`.
+    """
+    provider, _, name = model.partition("/")
+    if not provider or not name:
+        raise InvalidModelName(model)
+    return provider, name
+
+
+def find_provider(name: str, extra: Sequence[Provider] = ()) -> Provider:
+    """The provider called `name`, where `extra` wins over built in; raises `UnknownProvider`."""
+    known = {**BUILT_IN, **{provider.name: provider for provider in extra}}
+    if name not in known:
+        raise UnknownProvider(name, tuple(sorted(known)))
+    return known[name]
+
+
+def read_key(provider: Provider, environ: Mapping[str, str]) -> str | None:
+    """The provider's key from `environ` without the white space around it, or None without need.
+
+    Raises `LlmFailure` MISSING_CREDENTIAL when it is absent, empty or cannot be sent in a header.
+    """
+    if provider.key_env is None:
+        return None
+    key = environ.get(provider.key_env, "").strip()
+    if not key:
+        raise _missing(f"set {provider.key_env} to your key for {provider.name}")
+    if not is_sendable(key):
+        raise _missing(
+            f"{provider.key_env} holds characters that a key cannot have; "
+            f"set it to your key for {provider.name} and nothing else"
+        )
+    return key
+
+
+def is_sendable(key: str) -> bool:
+    """Whether `key` may stand in a header: HTTP libraries quote a bad one in their errors."""
+    return key.isascii() and key.isprintable() and " " not in key
+
+
+def _missing(message: str) -> LlmFailure:
+    return LlmFailure(Failure("MISSING_CREDENTIAL", message))
