@@ -1,0 +1,149 @@
+"""The independent account of a session's requests, kept from stored events alone (design 3.3).
+
+Its own folds (header, surface, pending calls, running hashes) and no messages: `expected` says
+what a request must look like, and costs only what is new. The invariants actor and `refold
+verify` are its two users.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+import attrs
+
+from runtime.envelope import Event
+from runtime.events import AssistantMessage, RequestSealed, StepStart, ToolResult
+from runtime.header import EpochHeader, RequestHeader
+from runtime.llm.body import Continued
+from runtime.llm.wires import WIRES, Wire
+from runtime.messages import Message, tool_calls
+from runtime.projection import derive_event_message
+from runtime.surface import SurfaceManager
+
+
+@attrs.frozen
+class Digests:
+    """What a request's two encodings must hash to."""
+
+    request: str
+    wire: str
+
+
+@attrs.frozen
+class OpenStep:
+    """The step that the stored bytes have open, with its request's seal and place."""
+
+    turn: int
+    step: int
+    boundary: int
+    nodes: int
+    generation: int
+    seals: tuple[tuple[int, RequestSealed], ...] = ()
+
+
+class Unexplained(Exception):
+    """The stored events cannot explain any valid request here; the text says why."""
+
+
+class RequestAudit:
+    """Feed it every stored event in order; `reread` fetches one again by its seq."""
+
+    def __init__(self, reread: Callable[[int], Event]) -> None:
+        self._reread = reread
+        self._surface = SurfaceManager()
+        self._header: EpochHeader | None = None
+        self._fresh: dict[int, Event] = {}
+        self._running: _Running | None = None
+        self.step: OpenStep | None = None
+        self.next_seq = 0
+
+    def feed(self, event: Event) -> None:
+        self.next_seq = event.seq + 1
+        if event.surface_op is not None:
+            self._surface.shadowed(event, event.seq)
+            self._surface.apply(event)
+            self._fresh[event.seq] = event
+        elif event.type in _FOLLOWED:
+            self._follow(event)
+
+    def _follow(self, event: Event) -> None:
+        match event.data:
+            case RequestHeader(header=header):
+                self._header = header
+            case StepStart(turn=turn, step=step):
+                nodes, generation = len(self._surface.nodes), self._surface.replace_generation
+                self.step = OpenStep(turn, step, event.seq, nodes, generation)
+            case RequestSealed() as seal if self.step is not None:
+                seals = (*self.step.seals, (event.seq, seal))
+                self.step = attrs.evolve(self.step, seals=seals)
+            case _ if event.type in ("step/end", "turn/end"):
+                self.step = None
+
+    def expected(self, codec: str) -> Digests:
+        """The digests of the open step's request; raises `Unexplained`.
+
+        `codec` must be one of `WIRES`.
+        """
+        step, header = self.step, self._header
+        if step is None:
+            raise Unexplained("no step is open in the stored log")
+        if header is None:
+            raise Unexplained("no request/header stands before the request")
+        surface = (len(self._surface.nodes), self._surface.replace_generation)
+        if surface != (step.nodes, step.generation):
+            raise Unexplained("the surface changed between step/start and the request")
+        running, self._running = self._running, None  # kept again once it has the whole request
+        if running is None or not running.continues(header, step.generation, codec):
+            running = _Running(WIRES[codec], header, step.generation)
+        for node in self._surface.nodes[running.count :]:
+            running.add(self._fresh.pop(node) if node in self._fresh else self._reread(node))
+        self._fresh.clear()
+        digests = running.digests()
+        self._running = running
+        return digests
+
+
+_FOLLOWED = frozenset({"request/header", "step/start", "request/sealed", "step/end", "turn/end"})
+
+
+class _Running:
+    """The hashes of one growing request, and whether its calls are answered so far."""
+
+    def __init__(self, wire: Wire, header: EpochHeader, generation: int) -> None:
+        self._wire, self._generation = wire, generation
+        self._wire_hash = hashlib.sha256()
+        self._continued = Continued(wire, header, self._wire_hash.update)
+        self._open_calls: list[str] = []
+        self.count = 0
+
+    def continues(self, header: EpochHeader, generation: int, codec: str) -> bool:
+        same = generation == self._generation and codec == self._wire.name
+        return same and self._continued.continues(header)
+
+    def add(self, event: Event) -> None:
+        self.count += 1
+        message = derive_event_message(event)
+        if message is not None:
+            self._balance(event, message)
+            self._continued.add(message)
+
+    def _balance(self, event: Event, message: Message) -> None:
+        result = event.data if isinstance(event.data, ToolResult) else None
+        if result is not None and result.call_id in self._open_calls:
+            self._open_calls.remove(result.call_id)
+        elif result is not None:
+            raise Unexplained(
+                f"the tool/result at seq {event.seq} answers no call that is still open"
+            )
+        elif self._open_calls:
+            raise Unexplained(f"call {self._open_calls[0]!r} has no result before seq {event.seq}")
+        elif isinstance(event.data, AssistantMessage):
+            self._open_calls = [call.id for call in tool_calls(message.content)]
+
+    def digests(self) -> Digests:
+        if self._open_calls:
+            raise Unexplained(f"call {self._open_calls[0]!r} has no result")
+        ended = self._wire_hash.copy()
+        ended.update(self._wire.tail)
+        return Digests(self._continued.request_digest(), ended.hexdigest())

@@ -1,0 +1,194 @@
+"""How a store says no (design 5.1), in the classes of `runtime.errors`.
+
+Refusals leave everything as it was. What is `Broken` says how far the log still stands.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from runtime.errors import Broken, Refused
+
+if TYPE_CHECKING:
+    from runtime.storage.tail import Scan
+
+
+@attrs.define(eq=False)
+class NotFound(Refused):
+    """A session that the store does not hold.
+
+    `found_bytes` counts what stands of a half-written header.
+    """
+
+    session: str
+    path: str
+    found_bytes: int = 0
+
+    def __str__(self) -> str:
+        if self.found_bytes:
+            return (
+                f"{self.path} ends inside its header line after {self.found_bytes} bytes, so "
+                f"session {self.session!r} never held an event; create it anew"
+            )
+        return f"there is no session {self.session!r} at {self.path}; create it, or list the store"
+
+
+@attrs.define(eq=False)
+class AlreadyExists(Refused):
+    """A new session whose id is taken."""
+
+    session: str
+
+    def __str__(self) -> str:
+        return f"session {self.session!r} exists already; open it, or choose another id"
+
+
+@attrs.define(eq=False)
+class SessionBusy(Refused):
+    """Another writer holds the session; `since` is epoch ms, from its `session/owner`.
+
+    All three facts are None while the holder has not written its `session/owner` yet.
+    """
+
+    session: str
+    pid: int | None
+    host: str | None
+    since: int | None
+
+    def __str__(self) -> str:
+        holder = "a process that has not named itself yet"
+        if self.pid is not None:
+            holder = f"process {self.pid} on {self.host} (since {self.since} epoch ms)"
+        return (
+            f"session {self.session!r} is open for writing in {holder}; "
+            "close it there, or read it without opening it"
+        )
+
+
+@attrs.define(eq=False)
+class StoreRefused(Refused):
+    """A file or file system that cannot hold a log safely."""
+
+    path: str
+    found: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} is {self.found}, where a log is not safe from other writers; "
+            "keep sessions as plain files on a local disk"
+        )
+
+
+@attrs.define(eq=False)
+class ForeignLog(Refused):
+    """A log without checksums, which is never written to."""
+
+    session: str
+
+    def __str__(self) -> str:
+        return (
+            f"session {self.session!r} was not written by refold and can only be read; "
+            "import it first, under an id of its own"
+        )
+
+
+@attrs.define(eq=False)
+class SeqMismatch(Refused):
+    """A batch that does not continue the log."""
+
+    expected: int
+    got: int
+
+    def __str__(self) -> str:
+        return (
+            f"the batch holds seq {self.got} where the log goes on with {self.expected}; "
+            "read the log's end and number the batch from there"
+        )
+
+
+@attrs.define(eq=False)
+class NoForkPoint(Refused):
+    """A fork anywhere but at a `turn/end`; `nearest` is the last one before it."""
+
+    session: str
+    seq: int | None
+    nearest: int | None
+
+    def __str__(self) -> str:
+        hint = (
+            "it has none yet" if self.nearest is None else f"the nearest before is {self.nearest}"
+        )
+        at = "its end" if self.seq is None else f"seq {self.seq}"
+        return f"session {self.session!r} can be forked at a turn/end and not at {at}; {hint}"
+
+
+@attrs.define(eq=False)
+class LogClosed(Refused):
+    """A log that this program has closed."""
+
+    session: str
+
+    def __str__(self) -> str:
+        return f"the log of session {self.session!r} is closed; open it again"
+
+
+@attrs.define(eq=False)
+class LogCorrupt(Broken):
+    """Damage that cannot be the tail of a crash: the log is refused (design 5.2).
+
+    `offset` counts bytes and `line` lines from 1; `expected_seq` is None in the header. `readable`
+    holds the verified batches before the damage.
+    """
+
+    path: str
+    offset: int
+    line: int
+    expected_seq: int | None
+    found: str
+    readable: Scan | None = attrs.field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        what = "a header" if self.expected_seq is None else f"seq {self.expected_seq}"
+        return (
+            f"{self.path} is damaged at byte {self.offset}, line {self.line}: expected {what}, "
+            f"found {self.found}; restore the file from a copy, or export what stands before it"
+        )
+
+
+@attrs.define(eq=False)
+class StoreFull(Broken):
+    """No room for a batch; nothing of it was kept, and the log stays usable."""
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"there is no room for {self.path} ({self.reason}); make room and append again"
+
+
+@attrs.define(eq=False)
+class LogFailed(Broken):
+    """A write or sync whose outcome cannot be known; `durable_seq` and all before it stand."""
+
+    path: str
+    reason: str
+    durable_seq: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} failed ({self.reason}) and takes no more events; events up to seq "
+            f"{self.durable_seq} are safe: close the session and open it again"
+        )
+
+
+@attrs.define(eq=False)
+class Unavailable(Broken):
+    """The operating system does not let the store be read or opened."""
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path} cannot be used ({self.reason}); check its permissions and its disk"

@@ -1,0 +1,139 @@
+"""What is done with a store's files, step by step through the port (design 5.2)."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from runtime.storage.errors import StoreFull, StoreRefused, Unavailable
+from runtime.storage.port import Port
+
+CHUNK = 1 << 20
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
+
+
+@contextmanager
+def reported(path: Path) -> Iterator[None]:
+    """Turn an `OSError` of the block into `StoreFull` or `Unavailable`."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if error.errno in NO_ROOM:
+            raise StoreFull(str(path), reason) from error
+        raise Unavailable(str(path), reason) from error
+
+
+def exists(port: Port, path: Path) -> bool:
+    try:
+        port.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def open_plain(port: Port, path: Path, flags: int, twin: Path) -> int:
+    """Open a file that one name alone leads to; raises `StoreRefused`, `FileNotFoundError`.
+
+    `twin` is the one other name that a fork in the making may have left.
+    """
+    try:
+        fd = port.open(path, flags)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise StoreRefused(str(path), "a symbolic link") from None
+        if error.errno in (errno.EISDIR, errno.ENXIO):
+            raise StoreRefused(str(path), "no plain file") from None
+        raise
+    try:
+        _check_plain(port, path, fd, twin)
+    except BaseException:
+        port.close(fd)
+        raise
+    return fd
+
+
+def _check_plain(port: Port, path: Path, fd: int, twin: Path) -> None:
+    status = port.fstat(fd)
+    if status.kind != "file":
+        raise StoreRefused(str(path), "no plain file")
+    if status.links > 1 and not (
+        status.links == 2 and exists(port, twin) and port.lstat(twin).identity == status.identity
+    ):
+        raise StoreRefused(str(path), f"a file with {status.links} names (hard links)")
+
+
+def check_local(port: Port, folder: Path) -> None:
+    """Raise `StoreRefused` for a folder on a network file system."""
+    name = port.file_system(folder)
+    if name != "local":
+        raise StoreRefused(str(folder), f"on {name}")
+
+
+def read_all(port: Port, fd: int, start: int = 0, end: int | None = None) -> bytes:
+    """The bytes from `start` to `end` (by default, and at most, to the end of the file)."""
+    stop = port.fstat(fd).size if end is None else end
+    parts = []
+    while start < stop:
+        part = port.pread(fd, stop - start, start)
+        if not part:
+            break
+        parts.append(part)
+        start += len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def write_all(port: Port, fd: int, data: bytes, offset: int) -> None:
+    """Write `data` at `offset`, going on after short writes."""
+    rest = memoryview(data)
+    while rest:
+        written = port.pwrite(fd, rest, offset)
+        rest, offset = rest[written:], offset + written
+
+
+def copy_all(port: Port, source: int, target: int, part: range, to: int) -> None:
+    """Copy the bytes at the offsets `part` of one file to `to` in another."""
+    while part:
+        copied = port.copy_range(source, target, len(part), part.start, to)
+        if not copied:
+            raise OSError(errno.EIO, "the file became shorter while it was copied")
+        part, to = part[copied:], to + copied
+
+
+def write_file(port: Port, path: Path, data: bytes, *, sync: bool) -> None:
+    """Make or replace the file at `path` as a whole."""
+    draft = path.with_name(path.name + ".new")
+    fd = port.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        write_all(port, fd, data, 0)
+        if sync:
+            port.fdatasync(fd)
+    finally:
+        port.close(fd)
+    port.rename(draft, path)
+    if sync:
+        port.sync_directory(path.parent)
+
+
+def make_folder(port: Port, folder: Path) -> None:
+    """Make `folder`, private to its user, and make its name durable."""
+    if exists(port, folder):
+        return
+    make_folder(port, folder.parent)
+    try:
+        port.mkdir(folder)
+    except FileExistsError:
+        return
+    port.sync_directory(folder.parent)
+
+
+def remove(port: Port, path: Path) -> None:
+    """Unlink `path` if it is there."""
+    try:
+        port.unlink(path)
+    except FileNotFoundError:
+        return

@@ -1,0 +1,77 @@
+"""Forking: a new log that starts with the very bytes of another (design 5.2)."""
+
+from __future__ import annotations
+
+import os
+
+import attrs
+
+from runtime.storage.errors import AlreadyExists, NoForkPoint
+from runtime.storage.files import copy_all, remove, write_all
+from runtime.storage.framing import Record, frame_header
+from runtime.storage.header import SessionHeader
+from runtime.storage.layout import Layout
+from runtime.storage.port import Port
+from runtime.storage.tail import Scan
+
+
+def fork_point(found: Scan, seq: int | None) -> Record:
+    """The `turn/end` at `seq`, by default the last one; raises `NoForkPoint`."""
+    if seq is not None and 0 <= seq < len(found.records) and _ends_turn(found.records[seq]):
+        return found.records[seq]
+    stop = len(found.records) if seq is None else min(seq, len(found.records))
+    for place in range(stop - 1, -1, -1):
+        record = found.records[place]
+        if _ends_turn(record):
+            if seq is None:
+                return record
+            raise NoForkPoint(found.header.id, seq, record.seq)
+    raise NoForkPoint(found.header.id, seq, None)
+
+
+def _ends_turn(record: Record) -> bool:
+    return record.type == "turn/end" and record.left == 0
+
+
+def seeded(header: SessionHeader, found: Scan, point: Record) -> SessionHeader:
+    """`header` completed with what it is a fork of."""
+    return attrs.evolve(
+        header,
+        parent_session=found.header.id,
+        seed_length=point.seq + 1,
+        seed_crc=point.crc,
+    )
+
+
+def write_fork(
+    port: Port, layout: Layout, source: int, point: Record, header: SessionHeader
+) -> None:
+    """Make the log of `header.id` from the lines of `source` up to `point`, durable and whole.
+
+    Call it with the new session's lock held. Raises `AlreadyExists`, `OSError`; then nothing is
+    left.
+    """
+    draft, path = layout.fork(header.id), layout.log(header.id)
+    remove(port, draft)
+    remove(port, layout.head(header.id))
+    try:
+        _fill(port, layout, source, point, header)
+        port.link(draft, path)
+    except FileExistsError:
+        raise AlreadyExists(header.id) from None
+    finally:
+        remove(port, draft)
+    port.sync_directory(layout.folder)
+
+
+def _fill(port: Port, layout: Layout, source: int, point: Record, header: SessionHeader) -> None:
+    first = frame_header(header)
+    target = port.open(layout.fork(header.id), os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    try:
+        write_all(port, target, first, 0)
+        start = port.pread(source, 65536, 0).index(b"\n") + 1
+        lines = range(start, point.offset + point.length)
+        copy_all(port, source, target, lines, len(first))
+        port.fdatasync(target)
+    finally:
+        port.close(target)

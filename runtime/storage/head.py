@@ -1,0 +1,65 @@
+"""The advisory head file: how far a log was durable when it was last idle (design 5.2).
+
+It closes the two gaps that no single log can close: a cut exactly between two records, and damage
+to the last acknowledged batch. It can only make the loader stricter; a missing or damaged one is
+passed over.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import attrs
+import orjson
+
+from runtime.storage.errors import LogCorrupt, StoreRefused
+from runtime.storage.files import open_plain, read_all, write_file
+from runtime.storage.framing import is_whole, seal
+from runtime.storage.port import Port
+from runtime.storage.tail import Scan
+
+
+@attrs.frozen
+class Head:
+    """The last durable record: its seq, where its line ends, and its checksum."""
+
+    seq: int
+    end: int
+    chain: int
+
+
+def write_head(port: Port, path: Path, head: Head) -> None:
+    """Replace the head file; call it only once the log itself is durable up to there."""
+    fields = orjson.dumps(attrs.asdict(head))
+    write_file(port, path, seal(b"," + fields[1:])[0], sync=False)
+
+
+def read_head(port: Port, path: Path) -> Head | None:
+    """The head file's word, or None if there is none that can be trusted."""
+    try:
+        fd = open_plain(port, path, os.O_RDONLY, path)
+    except (OSError, StoreRefused):
+        return None
+    try:
+        line = read_all(port, fd, 0, 4096)
+    finally:
+        port.close(fd)
+    if not is_whole(line, 0, len(line) - 1, 0):
+        return None
+    fields = orjson.loads(line)
+    return Head(fields["seq"], fields["end"], fields["chain"])
+
+
+def check_head(found: Scan, head: Head | None, path: str) -> None:
+    """Raise `LogCorrupt` if the log is not what `head` saw, or ends before it."""
+    if head is None:
+        return
+    count = len(found.records)
+    if head.seq >= count:
+        what = f"the log's end, though seq {head.seq} was durable when it was last closed"
+        raise LogCorrupt(path, found.end, count + 2, count, what, found)
+    record = found.records[head.seq]
+    if (record.offset + record.length, record.chain) != (head.end, head.chain):
+        what = "another record than when the log was last closed"
+        raise LogCorrupt(path, record.offset, head.seq + 2, head.seq, what, found)

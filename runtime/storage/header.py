@@ -1,0 +1,91 @@
+"""The header line of a log (design 2.1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import attrs
+
+from runtime import codec
+from runtime.errors import IdMismatch, InvalidHeader, InvalidSessionId, UnsupportedVersion
+
+VERSION = 0
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@attrs.frozen
+class SessionHeader:
+    """What a log says of itself before its first event; version 0 is implied.
+
+    `created_at` is epoch ms. A fork has `parent_session`, the number of events that it was
+    seeded with, and the checksum of the last of them (eight hex digits).
+    """
+
+    id: str
+    created_at: int
+    cwd: str | None = None
+    parent_session: str | None = None
+    seed_length: int | None = None
+    seed_crc: str | None = None
+    delegation_depth: int | None = None
+    name: str | None = None
+    durability: Literal["power", "process", "none"] | None = None
+
+
+_KEYS = frozenset(codec.camel(field.name) for field in attrs.fields(SessionHeader))
+
+
+def check_session_id(id: str) -> str:  # noqa: A002 - the format calls it `id`
+    """Return `id`; raises `InvalidSessionId` unless it is 1 to 64 of `A-Z a-z 0-9 _ -`."""
+    if _ID.fullmatch(id) is None:
+        raise InvalidSessionId(id)
+    return id
+
+
+def unparse_header(header: SessionHeader) -> dict[str, Any]:
+    """The JSON form of a header, keys in their order on disk."""
+    return {"type": "session", "version": VERSION, **codec.unstructure(header)}
+
+
+def parse_header(
+    record: Mapping[str, Any], expected_id: str | None, *, foreign: bool = False
+) -> SessionHeader:
+    """A header from its JSON form, without its checksum.
+
+    In a foreign log a missing version counts as 0, keys that we do not know are passed over, and
+    the id may be a placeholder: `expected_id` wins. Raises `UnsupportedVersion`, `IdMismatch`,
+    `InvalidHeader`, `InvalidSessionId`.
+    """
+    if record.get("type") != "session":
+        raise InvalidHeader(f"its type is {record.get('type')!r}, not 'session'")
+    _check_version(record.get("version", VERSION if foreign else None))
+    fields = {key: value for key, value in record.items() if key not in ("type", "version")}
+    if foreign:
+        fields = {key: value for key, value in fields.items() if key in _KEYS}
+        if expected_id is not None:
+            fields["id"] = expected_id
+    return _checked(_structure(fields), expected_id)
+
+
+def _check_version(version: object) -> None:
+    if type(version) is not int or version != VERSION:
+        raise UnsupportedVersion(version, VERSION)
+
+
+def _structure(fields: Mapping[str, Any]) -> SessionHeader:
+    try:
+        return codec.structure(fields, SessionHeader)
+    except codec.Misfit as misfit:
+        raise InvalidHeader(str(misfit)) from None
+
+
+def _checked(header: SessionHeader, expected_id: str | None) -> SessionHeader:
+    if expected_id is not None and header.id != expected_id:
+        raise IdMismatch(expected_id, header.id)
+    check_session_id(header.id)
+    if header.parent_session is not None:
+        check_session_id(header.parent_session)
+    return header

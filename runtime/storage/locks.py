@@ -1,0 +1,139 @@
+"""Who may write a session: one lock file a store, one byte of it a session (design 5.2).
+
+The locks belong to the open file description, so they end with the process and with nothing
+else; the file is never unlinked. Where such locks are missing, each session has a lock file of
+its own, taken with `flock`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from pathlib import Path
+from weakref import WeakSet
+
+from runtime.storage.files import exists, make_folder
+from runtime.storage.layout import SUFFIX, Layout
+from runtime.storage.port import OS, Port
+
+
+class StoreLock:
+    """The locks that this process holds in one store; safe to use from several threads."""
+
+    def __init__(self, layout: Layout, port: Port) -> None:
+        self._layout = layout
+        self._port = port
+        self._held: dict[str, int | None] = {}  # to the descriptor of a lock file of its own
+        self._fd: int | None = None
+        self._guard = threading.Lock()
+        self._replaced = False
+        self._settled: set[str] = set()
+        if port is OS:
+            _STORES.add(self)
+
+    def may_be_shared(self, session_id: str) -> bool:
+        """Whether the lock file had been replaced, so that someone may hold the session on it.
+
+        The answer is no again once `settle` was called for the session.
+        """
+        return self._replaced and session_id not in self._settled
+
+    def settle(self, session_id: str) -> None:
+        """Note that the session's log has moved away from whoever may still write the old one."""
+        self._settled.add(session_id)
+
+    def acquire(self, session_id: str) -> bool:
+        """Take the session's lock without waiting; False while anyone holds it.
+
+        Raises `OSError` where the lock file cannot be opened.
+        """
+        with self._guard:
+            if session_id in self._held:
+                return False
+            if self._port.has_range_locks:
+                return self._lock_byte(session_id)
+            return self._lock_file(session_id)
+
+    def release(self, session_id: str) -> None:
+        """Give the session's lock back."""
+        with self._guard:
+            own = self._held.pop(session_id)
+            if own is not None:
+                self._port.close(own)
+            elif self._fd is not None:
+                self._port.unlock(self._fd, offset_of(session_id))
+
+    def let_go(self) -> None:
+        """Close every descriptor, in a forked child: it must not keep its parent's locks alive."""
+        self._guard = threading.Lock()  # the parent's may have been held at the fork
+        for fd in (self._fd, *self._held.values()):
+            if fd is not None:
+                self._port.close(fd)
+        self._fd, self._held = None, {}
+
+    def _lock_byte(self, session_id: str) -> bool:
+        if self._fd is None or not self._is_current(self._fd, self._layout.lock):
+            self._open_store()
+        assert self._fd is not None
+        if not self._port.lock(self._fd, offset_of(session_id)):
+            return False
+        self._held[session_id] = None
+        return True
+
+    def _open_store(self) -> None:
+        """Open the lock file, anew where it was replaced, and take along what is held."""
+        if self._fd is not None:
+            self._mark_replaced()
+            self._port.close(self._fd)
+        self._fd = self._open(self._layout.lock, self._layout.folder)
+        for held in self._held:
+            self._port.lock(self._fd, offset_of(held))
+
+    def _lock_file(self, session_id: str) -> bool:
+        path = self._layout.session_lock(session_id)
+        fd = self._open(path, self._layout.log(session_id))
+        if not self._port.flock(fd) or not self._is_current(fd, path):
+            self._port.close(fd)
+            return False
+        self._held[session_id] = fd
+        return True
+
+    def _is_current(self, fd: int, path: Path) -> bool:
+        """Whether `path` still leads to the file that is open."""
+        try:
+            return self._port.lstat(path).identity == self._port.fstat(fd).identity
+        except FileNotFoundError:
+            return False
+
+    def _open(self, path: Path, guarded: Path) -> int:
+        make_folder(self._port, self._layout.folder)
+        if not exists(self._port, path) and self._in_use(guarded):
+            self._mark_replaced()
+        return self._port.open(path, os.O_RDWR | os.O_CREAT)
+
+    def _mark_replaced(self) -> None:
+        self._replaced = True
+        self._settled.clear()
+
+    def _in_use(self, guarded: Path) -> bool:
+        if guarded != self._layout.folder:
+            return exists(self._port, guarded)
+        return any(name.endswith(SUFFIX) for name in self._port.listdir(guarded))
+
+
+def offset_of(session_id: str) -> int:
+    """The byte that stands for a session: 62 bits of a hash of its id."""
+    digest = hashlib.sha256(session_id.encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 2
+
+
+_STORES: WeakSet[StoreLock] = WeakSet()
+
+
+def _let_go_in_child() -> None:
+    for store in list(_STORES):
+        store.let_go()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)

@@ -1,0 +1,213 @@
+"""The tail rule: what stands in the bytes of a log file, and what to think of its end.
+
+From the first line that does not fit on, the tail is *torn* (a crash came before it was durable),
+unless a later line that fits its own predecessor names the bad seq as durable: then the file is
+*corrupt* (design 5.2). Pure, over bytes; nothing is decoded but headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, TypeAlias
+
+import attrs
+import orjson
+
+from runtime import codec
+from runtime.events import SessionOwner
+from runtime.storage.errors import LogCorrupt, NotFound
+from runtime.storage.foreign import read_events
+from runtime.storage.framing import FRAMED, SEALED, Data, Record, is_whole, lines
+from runtime.storage.header import SessionHeader, parse_header
+from runtime.storage.walk import Walk, walk
+
+TornReason: TypeAlias = Literal[
+    "partial", "nul-tail", "bad-crc", "incomplete-batch", "missing-newline"
+]
+
+
+@attrs.frozen
+class Torn:
+    """What a crash left behind the last complete batch.
+
+    From `offset` on, `dropped_bytes` are no part of the log; `dropped_records` lines began in
+    them. `missing_newline`: the last record is whole and only its newline is lost.
+    """
+
+    offset: int
+    dropped_bytes: int
+    dropped_records: int
+    reason: TornReason
+    missing_newline: bool = False
+
+
+@attrs.frozen
+class Scan:
+    """A log as its bytes say.
+
+    `end` is where the next batch begins once a torn tail is repaired. `chain` and `dur` are those
+    of the last record. `owner` is the seq of the last `session/owner` that was not released.
+    """
+
+    header: SessionHeader
+    records: Sequence[Record]
+    end: int
+    chain: int
+    dur: int
+    torn: Torn | None
+    foreign: bool = False
+    owner: int | None = None
+
+    @property
+    def next_seq(self) -> int:
+        return len(self.records)
+
+    def last_owner(self) -> tuple[SessionOwner, int] | None:
+        """Who last opened the log and did not release it, and when (epoch ms)."""
+        if self.owner is None:
+            return None
+        event = orjson.loads(self.records[self.owner].encoded)
+        try:
+            return codec.structure(event["data"], SessionOwner), event["time"]
+        except codec.Misfit:
+            return None
+
+
+def scan(data: Data, session_id: str, *, path: str) -> Scan:
+    """Read the bytes of a log file and judge its end; `path` is for the errors alone.
+
+    Raises `NotFound` for a file that ends inside its header line, `LogCorrupt`, `LegacyEvent`,
+    and what `parse_header` raises.
+    """
+    end = data.find(b"\n")
+    if end < 0 or _never_reached_the_disk(data):
+        raise NotFound(session_id, path, len(data))
+    record = _parse_first_line(data, end, path)
+    if record.pop("crc", None) is None:
+        header = parse_header(record, session_id, foreign=True)
+        return _scan_foreign(data, end + 1, header, path)
+    return _scan_framed(data, end + 1, parse_header(record, session_id), path)
+
+
+def _never_reached_the_disk(data: Data) -> bool:
+    """A first block of zeros, and no record behind it that could tell of a log."""
+    return data[:1] == b"\0" and _witness(data, 0, -1) is None
+
+
+def _parse_first_line(data: Data, end: int, path: str) -> dict[str, Any]:
+    try:
+        record = orjson.loads(data[:end])
+    except orjson.JSONDecodeError:
+        record = None
+    if not isinstance(record, dict) or ("crc" in record and not is_whole(data, 0, end, 0)):
+        raise LogCorrupt(path, 0, 1, None, "a damaged line")
+    return record
+
+
+def _scan_foreign(data: Data, start: int, header: SessionHeader, path: str) -> Scan:
+    records, end = read_events(data, start, path)
+    torn = Torn(end, len(data) - end, 1, "partial") if end < len(data) else None
+    return Scan(header, records, end, 0, -1, torn, foreign=True)
+
+
+def _scan_framed(data: Data, start: int, header: SessionHeader, path: str) -> Scan:
+    found = walk(data, start)
+    whole = _complete_last_line(found)
+    torn = _judge(found, header, path) if whole is None else _lost_newline(found, whole)
+    kept = _kept(header, found if whole is None else walk(whole, start), torn)
+    _check_seed(kept, path)
+    return kept
+
+
+def _kept(header: SessionHeader, found: Walk, torn: Torn | None) -> Scan:
+    end = found.offset(found.whole.seq)
+    owner = found.owner if (found.owner or 0) < found.whole.seq else None
+    return Scan(header, found.records(), end, found.whole.chain, found.whole.dur, torn, owner=owner)
+
+
+def _complete_last_line(found: Walk) -> bytes | None:
+    """The log's bytes with the newline that its last, whole record lost; None if it lost none."""
+    start, data = found.offset(found.reached.seq), found.data
+    body = data[start:].rstrip(b"\0")
+    if found.problem or not is_whole(body, 0, len(body), found.reached.chain):
+        return None
+    whole = b"%b%b\n" % (data[:start], body)
+    again = walk(whole, found.start)
+    return whole if again.whole.seq == found.reached.seq + 1 else None
+
+
+def _lost_newline(found: Walk, whole: bytes) -> Torn:
+    offset = len(whole) - 1
+    return Torn(offset, len(found.data) - offset, 0, "missing-newline", missing_newline=True)
+
+
+def _judge(found: Walk, header: SessionHeader, path: str) -> Torn | None:
+    """The torn tail, if any; raises `LogCorrupt` where it had been durable."""
+    data, seq = found.data, found.reached.seq
+    bad, cut = found.offset(seq), found.offset(found.whole.seq)
+    if found.broken:
+        raise _corrupt(found, path, str(found.problem), header)
+    witness = _witness(data, bad, seq) if found.problem else None
+    if witness is not None:
+        what = f"{found.problem}, and seq {witness} says it was durable"
+        raise _corrupt(found, path, what, header)
+    if cut == len(data):
+        return None
+    dropped = data[cut:]
+    return Torn(cut, len(dropped), count_begun(dropped), _reason(found, data[bad:]))
+
+
+def _reason(found: Walk, rest: bytes) -> TornReason:
+    if not rest:
+        return "incomplete-batch"
+    if not rest.strip(b"\0"):
+        return "nul-tail"
+    return "bad-crc" if found.problem else "partial"
+
+
+def count_begun(dropped: bytes) -> int:
+    """How many records began in bytes that are no part of a log any more."""
+    return sum(line.startswith(b"{") for line in dropped.split(b"\n"))
+
+
+def _witness(data: Data, bad: int, seq: int) -> int | None:
+    """The seq of a later line that fits the line before it and calls `seq` durable.
+
+    Lines between the two that hold no checksum, such as blank ones, do not weaken its word.
+    """
+    digits = None
+    for start, end in _lines_and_rest(data, bad):
+        match = FRAMED.match(data, start, end)
+        if start > bad and match is not None and int(match[3]) >= seq:
+            seed = 0 if match[6] == b"0" else digits
+            if seed is not None and is_whole(data, start, end, seed):
+                return int(match[6])
+        sealed = SEALED.match(data, start, end)
+        digits = digits if sealed is None else int(sealed[1], 16)
+    return None
+
+
+def _lines_and_rest(data: Data, start: int) -> Iterator[tuple[int, int]]:
+    end = start - 1
+    for begin, end in lines(data, start):
+        yield begin, end
+    if end + 1 < len(data):
+        yield end + 1, len(data)
+
+
+def _check_seed(kept: Scan, path: str) -> None:
+    """What a fork was seeded with was durable before anyone saw it: never torn."""
+    length = kept.header.seed_length
+    if not length:
+        return
+    count = len(kept.records)
+    if count < length:
+        raise LogCorrupt(path, kept.end, count + 2, count, "the end of a fork's seed", kept)
+    last = kept.records[length - 1]
+    if last.crc != kept.header.seed_crc:
+        raise LogCorrupt(path, last.offset, length + 1, length - 1, "another seed", kept)
+
+
+def _corrupt(found: Walk, path: str, what: str, header: SessionHeader) -> LogCorrupt:
+    seq = found.reached.seq
+    return LogCorrupt(path, found.offset(seq), seq + 2, seq, what, _kept(header, found, None))

@@ -1,0 +1,141 @@
+"""A fork starts with the very bytes of its source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runtime.storage import (
+    OS,
+    AlreadyExists,
+    JsonlFolder,
+    MemoryFolder,
+    NoForkPoint,
+    SessionBusy,
+    SessionHeader,
+    frame_header,
+)
+from tests.runtime.storage.logs import FOLDER, HEADER, event, get, memory
+
+TWIN = SessionHeader("twin", 9, name="twin")
+
+
+def _fill(store: JsonlFolder) -> None:
+    log = store.create(HEADER)
+    log.append([event(0, "turn/start"), event(1, text="h\u00e9")])
+    log.append([event(2, "turn/end")])
+    log.append([event(3, "turn/start"), event(4, "turn/end")])
+    log.append([event(5, "turn/start")])
+    log.close()
+
+
+@pytest.fixture(params=["disk", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> JsonlFolder:
+    store = MemoryFolder() if request.param == "memory" else JsonlFolder(tmp_path)
+    _fill(store)
+    return store
+
+
+def test_a_fork_holds_the_same_lines_up_to_the_turn_end() -> None:
+    store, port = memory()
+    _fill(store)
+    store.fork("demo", 2, TWIN)
+    source, twin = get(port, FOLDER / "demo.jsonl"), get(port, FOLDER / "twin.jsonl")
+    header = store.read("twin").header
+    first = frame_header(header)
+    lines = source.split(b"\n")[1:4]
+    assert twin == first + b"".join(line + b"\n" for line in lines)
+    assert header.parent_session == "demo"
+    assert header.seed_length == 3
+    assert header.seed_crc == lines[2][8:16].decode()
+    assert (header.id, header.created_at, header.name) == ("twin", 9, "twin")
+
+
+def test_the_last_turn_end_is_the_default(store: JsonlFolder) -> None:
+    store.fork("demo", None, TWIN)
+    assert [record.seq for record in store.read("twin").records] == [0, 1, 2, 3, 4]
+
+
+def test_a_fork_goes_on_by_itself(store: JsonlFolder) -> None:
+    store.fork("demo", 2, TWIN)
+    log = store.open("twin")
+    assert (log.next_seq, log.durable_seq) == (3, 2)
+    log.append([event(3, text="other")])
+    log.close()
+    assert [record.seq for record in store.read("twin").records] == [0, 1, 2, 3]
+    assert len(store.read("demo").records) == 6
+    store.open("demo").close()
+
+
+@pytest.mark.parametrize(
+    ("seq", "nearest"), [(0, None), (1, None), (3, 2), (5, 4), (6, 4), (99, 4), (-1, None)]
+)
+def test_any_other_place_is_refused_with_the_nearest_before(
+    store: JsonlFolder, seq: int, nearest: int | None
+) -> None:
+    with pytest.raises(NoForkPoint) as caught:
+        store.fork("demo", seq, TWIN)
+    assert caught.value.nearest == nearest
+    assert store.list() == ["demo"]
+
+
+def test_a_log_without_a_turn_end_has_no_fork_point(store: JsonlFolder) -> None:
+    log = store.create(SessionHeader("fresh", 1))
+    log.append([event(0)])
+    log.close()
+    with pytest.raises(NoForkPoint):
+        store.fork("fresh", None, TWIN)
+
+
+def test_a_log_that_is_being_written_can_be_forked(store: JsonlFolder) -> None:
+    log = store.open("demo")
+    store.fork("demo", None, TWIN)
+    log.close()
+    assert len(store.read("twin").records) == 5
+
+
+def test_a_taken_id_is_refused_and_left_alone(store: JsonlFolder) -> None:
+    store.fork("demo", 2, TWIN)
+    with pytest.raises(AlreadyExists):
+        store.fork("demo", 4, TWIN)
+    assert len(store.read("twin").records) == 3
+    log = store.create(SessionHeader("new", 1))
+    with pytest.raises(SessionBusy):
+        store.fork("demo", 4, SessionHeader("new", 1))
+    log.close()
+
+
+def test_a_forked_session_is_not_left_locked(store: JsonlFolder) -> None:
+    store.fork("demo", None, TWIN)
+    store.open("twin").close()
+
+
+def test_a_fork_of_a_fork_names_its_parent(store: JsonlFolder) -> None:
+    store.fork("demo", 4, TWIN)
+    store.fork("twin", 2, SessionHeader("third", 1))
+    header = store.read("third").header
+    assert (header.parent_session, header.seed_length) == ("twin", 3)
+
+
+def test_the_second_name_that_a_crashed_fork_left_does_not_refuse_it(tmp_path: Path) -> None:
+    store = JsonlFolder(tmp_path)
+    _fill(store)
+    store.fork("demo", None, TWIN)
+    (tmp_path / "twin.fork").hardlink_to(tmp_path / "twin.jsonl")
+    assert len(store.read("twin").records) == 5
+    store.open("twin").close()
+    assert not (tmp_path / "twin.fork").exists()
+
+
+def test_a_store_without_copying_in_the_kernel_copies_by_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_args: object) -> int:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr("os.copy_file_range", refuse)
+    store = JsonlFolder(tmp_path, OS)
+    _fill(store)
+    store.fork("demo", None, TWIN)
+    assert len(store.read("twin").records) == 5

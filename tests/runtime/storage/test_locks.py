@@ -1,0 +1,216 @@
+"""One writer a session: in this process, in another, and after a death."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from runtime.storage import OS, JsonlFolder, LogFailed, Port, SessionBusy, SessionHeader
+from runtime.storage.locks import StoreLock, offset_of
+from runtime.storage.layout import Layout
+from tests.runtime.storage.logs import HEADER, event, intercepted, owner_event
+
+HOLDER = """
+import sys
+from pathlib import Path
+from runtime.storage import JsonlFolder, SessionHeader
+from tests.runtime.storage.logs import HEADER, owner_event
+log = JsonlFolder(Path(sys.argv[1])).create(HEADER)
+log.append([owner_event(0)])
+log.sync()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def _holder(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Another process that holds the session until its input ends."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[3],
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+class _NoRanges:
+    """The system as it is where range locks are missing."""
+
+    has_range_locks = False
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(OS, name)
+
+
+@pytest.fixture(params=["ranges", "files"])
+def port(request: pytest.FixtureRequest) -> Port:
+    return OS if request.param == "ranges" else _NoRanges()  # type: ignore[return-value]  # delegates
+
+
+def test_the_system_has_range_locks() -> None:
+    assert OS.has_range_locks
+
+
+def test_two_stores_of_one_process_do_not_share_a_session(port: Port, tmp_path: Path) -> None:
+    first, second = JsonlFolder(tmp_path, port), JsonlFolder(tmp_path, port)
+    log = first.create(HEADER)
+    log.append([owner_event(0)])
+    for store in (first, second):
+        with pytest.raises(SessionBusy) as caught:
+            store.open("demo")
+        assert caught.value.pid == os.getpid()
+    log.close()
+    second.open("demo").close()
+    first.open("demo").close()
+
+
+def test_sessions_are_locked_one_by_one(port: Port, tmp_path: Path) -> None:
+    first, second = JsonlFolder(tmp_path, port), JsonlFolder(tmp_path, port)
+    logs = [first.create(SessionHeader("a", 1)), second.create(SessionHeader("b", 1))]
+    logs[0].close()
+    with pytest.raises(SessionBusy):
+        first.create(SessionHeader("b", 1))
+    logs[1].close()
+
+
+def test_a_lock_survives_unrelated_descriptors_of_its_file(port: Port, tmp_path: Path) -> None:
+    log = JsonlFolder(tmp_path, port).create(HEADER)
+    for path in tmp_path.iterdir():
+        os.close(os.open(path, os.O_RDWR))
+    with pytest.raises(SessionBusy):
+        JsonlFolder(tmp_path, port).create(HEADER)
+    log.close()
+
+
+def test_lock_files_are_never_unlinked(port: Port, tmp_path: Path) -> None:
+    JsonlFolder(tmp_path, port).create(HEADER).close()
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == ({".lock"} if port.has_range_locks else {"demo.lock"})
+
+
+def test_a_session_that_could_not_be_opened_is_free(tmp_path: Path) -> None:
+    (tmp_path / "demo.jsonl").write_bytes(b"damaged\n")
+    store = JsonlFolder(tmp_path)
+    for _ in range(2):
+        with pytest.raises(Exception, match="damaged"):
+            store.open("demo")
+
+
+@pytest.mark.crash
+def test_another_process_holds_a_session_until_it_is_killed(tmp_path: Path) -> None:
+    store = JsonlFolder(tmp_path)
+    with _holder(tmp_path) as process:
+        with pytest.raises(SessionBusy) as caught:
+            store.open("demo")
+        assert caught.value.pid == process.pid
+        assert caught.value.host == os.uname().nodename
+        assert len(store.read("demo").records) == 1
+        process.kill()
+        process.wait()
+        log = store.open("demo")
+        assert log.next_seq == 1
+        log.append([event(1)])
+        log.close()
+
+
+@pytest.mark.crash
+def test_a_forked_child_does_not_keep_its_parents_lock_alive(tmp_path: Path) -> None:
+    script = HOLDER.replace(
+        'print("held", flush=True)',
+        "import os\nif os.fork() == 0:\n    print(os.getpid(), flush=True)\n"
+        "    sys.stdin.read()\n    os._exit(0)\nos._exit(0)",
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[3],
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip().isdigit()
+        process.wait()
+        JsonlFolder(tmp_path).open("demo").close()
+
+
+def test_a_writer_whose_lock_file_was_removed_writes_into_nothing(
+    port: Port, tmp_path: Path
+) -> None:
+    old = JsonlFolder(tmp_path, port).create(HEADER)
+    old.append([event(0)])
+    old.sync()
+    for path in tmp_path.glob("*.lock"):
+        path.unlink()
+    (tmp_path / ".lock").unlink(missing_ok=True)
+    new = JsonlFolder(tmp_path, port).open("demo")
+    with pytest.raises(LogFailed):
+        old.append([event(1)])
+    new.append([event(1)])
+    old.close()
+    new.close()
+    assert [record.seq for record in JsonlFolder(tmp_path).read("demo").records] == [0, 1]
+
+
+def test_a_process_moves_its_locks_to_a_lock_file_that_was_replaced(tmp_path: Path) -> None:
+    store = JsonlFolder(tmp_path)
+    log = store.create(HEADER)
+    log.append([event(0)])
+    (tmp_path / ".lock").unlink()
+    store.create(SessionHeader("another", 1)).close()
+    with pytest.raises(SessionBusy):
+        JsonlFolder(tmp_path).open("demo")
+    log.append([event(1)])
+    log.close()
+
+
+def test_a_log_moves_once_after_the_lock_file_was_replaced(tmp_path: Path) -> None:
+    log = JsonlFolder(tmp_path).create(HEADER)
+    log.append([event(0)])
+    log.close()
+    (tmp_path / ".lock").unlink()
+    store, path = JsonlFolder(tmp_path), tmp_path / "demo.jsonl"
+    inodes = [path.stat().st_ino]
+    kept = path.open("rb")  # an inode in use is not given out again
+    for _ in range(2):
+        store.open("demo").close()
+        inodes.append(path.stat().st_ino)
+    kept.close()
+    assert inodes[0] != inodes[1]
+    assert inodes[1] == inodes[2]
+
+
+def test_a_child_that_lets_go_leaves_the_parents_lock_in_place(tmp_path: Path) -> None:
+    parent = StoreLock(Layout(tmp_path), OS)
+    assert parent.acquire("a")
+    child = StoreLock(Layout(tmp_path), OS)
+    assert child.acquire("b")
+    child.let_go()
+    assert not StoreLock(Layout(tmp_path), OS).acquire("a")
+    assert StoreLock(Layout(tmp_path), OS).acquire("b")
+
+
+def test_every_session_has_its_own_byte() -> None:
+    offsets = {offset_of(f"session-{number}") for number in range(10_000)}
+    assert len(offsets) == 10_000
+    assert all(0 <= offset < 2**62 for offset in offsets)
+
+
+def test_a_lock_that_cannot_be_asked_for_is_no_held_lock(tmp_path: Path) -> None:
+    def before(operation: str, _args: tuple[object, ...]) -> None:
+        if operation == "lock":
+            raise OSError(37, "No locks available")
+
+    with pytest.raises(Exception, match="No locks available"):
+        JsonlFolder(tmp_path, intercepted(OS, before)).create(HEADER)
