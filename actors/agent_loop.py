@@ -1,0 +1,95 @@
+"""The agent loop: the actor that drives one session, a turn at a time (design 3.4)."""
+
+from __future__ import annotations
+
+import attrs
+import trio
+
+from actors.kernel import Ask, Mail, Mailbox
+from actors.step import LoopInstance
+from actors.turn import Cancel, Turn, run_turn
+from runtime.envelope import Draft
+from runtime.events import EndReason, Trigger
+from runtime.messages import USER, Source
+
+
+@attrs.frozen
+class RunTurn(Ask[Turn]):
+    """Queue this input and answer with the turn that takes it."""
+
+    queued: Draft
+
+
+@attrs.frozen
+class Wake:
+    """Pending input may have come: look into the log."""
+
+
+@attrs.frozen
+class WhenIdle(Ask[None]):
+    """Answered once everything before it has been dealt with."""
+
+
+Request = RunTurn | Wake | WhenIdle
+
+
+class AgentLoop:
+    """Runs turns for one loop instance; `cancel` ends the one in hand."""
+
+    def __init__(self, instance: LoopInstance) -> None:
+        self._instance = instance
+        self._cancel: Cancel | None = None
+        self._turn_over = trio.Event()
+
+    @property
+    def running(self) -> bool:
+        return self._cancel is not None
+
+    async def cancel(self, reason: EndReason) -> None:
+        """Cancel the turn in hand and wait until its end is durable; without one, do nothing."""
+        if self._cancel is not None:
+            self._cancel(reason)
+            await self._turn_over.wait()
+
+    async def run(self, mailbox: Mailbox[Request], *, task_status: trio.TaskStatus[None]) -> None:
+        """Serve the mailbox until it is closed; raises `InvariantViolation` to end the session."""
+        task_status.started()
+        async for mail in mailbox:
+            waiting = [mail, *iter(mailbox.receive_nowait, None)]
+            asked = [one for one in waiting if isinstance(one.message, RunTurn)]
+            await self._work(asked)
+            for one in waiting:
+                if isinstance(one.message, WhenIdle):
+                    one.answer(None)
+
+    async def _work(self, asked: list[Mail[Request]]) -> None:
+        """Turns until no input is pending that a turn has not seen."""
+        seen: set[int] = set()
+        while asked or self._pending_prompts() - seen:
+            seen |= self._pending_prompts()
+            await self._turn(asked)
+            asked = []
+
+    def _pending_prompts(self) -> set[int]:
+        pending = self._instance.log.live.rules.inbox.pending
+        return {seq for seq, entry in pending.items() if entry.target == "turn"}
+
+    async def _turn(self, asked: list[Mail[Request]]) -> None:
+        queued = [one.message.queued for one in asked if isinstance(one.message, RunTurn)]
+        cancel, self._turn_over = Cancel(), trio.Event()
+        self._cancel = cancel
+        try:
+            trigger = Trigger("message", self._source(queued))
+            turn, violation = await run_turn(self._instance, queued, trigger, cancel)
+        finally:
+            self._cancel = None
+            self._turn_over.set()
+        for one in asked:
+            one.answer(turn)
+        if violation is not None:
+            raise violation
+
+    def _source(self, queued: list[Draft]) -> Source:
+        entries = [*self._instance.log.live.rules.inbox.pending.values()]
+        entries += [one.data for one in queued]
+        return entries[0].source if entries else USER

@@ -1,0 +1,41 @@
+"""How an ask can end other than in a reply. Three different things:
+
+`ActorStopped`: you, or the end of the run, closed it. `ActorCrashed`: it broke while it had your
+message, or before. `MailboxFull`: nothing was taken; wait, or send less.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from runtime.errors import Broken, Refused
+
+
+@attrs.define(eq=False)
+class ActorStopped(Refused):
+    """The actor was stopped; it did not handle the message."""
+
+    actor: str
+
+    def __str__(self) -> str:
+        return f"{self.actor} has stopped; open the session again to go on"
+
+
+@attrs.define(eq=False)
+class ActorCrashed(Broken):
+    """The actor failed; the failure is attached as `__cause__`."""
+
+    actor: str
+
+    def __str__(self) -> str:
+        return f"{self.actor} failed: {self.__cause__}"
+
+
+@attrs.define(eq=False)
+class MailboxFull(Refused):
+    """A message that must not wait found no room."""
+
+    actor: str
+
+    def __str__(self) -> str:
+        return f"the mailbox of {self.actor} is full; wait for it with `tell`, or send less"

@@ -1,0 +1,196 @@
+"""The log writer: the only actor that appends to a session's log (design 3.2).
+
+It validates, commits all of a batch or none of it, hands the bytes to the store and publishes. It
+is never restarted: after a failed write or sync nobody knows what the disk holds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import attrs
+import trio
+
+from actors.kernel import Mail, Mailbox
+from actors.session_log import Append, Claim, Drafts, Flush, LiveLog, OpenStep, StepBoundary
+from actors.stores import Grant
+from runtime.envelope import Draft, Event, draft
+from runtime.errors import Refused
+from runtime.events import Owner, SessionOwner, StepStart
+from runtime.repair import Repair
+from runtime.storage.errors import LogFailed, StoreFull
+
+_log = logging.getLogger("refold")
+
+Request = Append | OpenStep | Flush
+
+
+async def log_writer(
+    mailbox: Mailbox[Request],
+    live: LiveLog,
+    grant: Grant,
+    owner: Owner,
+    clock: Callable[[], int],
+    *,
+    task_status: trio.TaskStatus[None],
+) -> None:
+    """Own `live` and `grant` until the mailbox closes; then drain, sync and release.
+
+    `clock` gives epoch milliseconds, the label of new events. Raises `LogFailed` when the store
+    does: the session is over, and what was acknowledged is on disk.
+    """
+    writer = _Writer(live, grant, clock)
+    try:
+        await writer.open(owner)
+        task_status.started()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(writer.sync_on_demand)
+            async for mail in mailbox:
+                await writer.handle(mail)
+            await writer.finish()
+            nursery.cancel_scope.cancel(reason="the log writer has drained")
+    finally:
+        with trio.move_on_after(5, shield=True):
+            await grant.release("closed")
+
+
+class _Writer:
+    def __init__(self, live: LiveLog, grant: Grant, clock: Callable[[], int]) -> None:
+        self._live, self._grant, self._clock = live, grant, clock
+        self._opening: list[Draft] = []  # joins the first batch of a new log
+        self._waiting: list[tuple[int, Mail[Request], object]] = []
+        self._wanted = trio.Event()
+        self._failed: LogFailed | None = None
+
+    async def open(self, owner: Owner) -> None:
+        """Replay the stored log; take it over and repair it in one batch, or wait for the first."""
+        live, repair = self._live, Repair(self._grant.header.seed_length or 0)
+        for event in self._grant.events():
+            live.session.replay(event)
+            live.rules.apply(event)
+            repair.feed(event)
+        opening = [draft(SessionOwner(self._grant.term, owner))]
+        if self._grant.recovered is not None:
+            opening.append(draft(self._grant.recovered))
+        if live.session.next_seq == 0:
+            self._opening = opening
+            return
+        now = self._clock()
+        timed = [(made, now) for made in opening]
+        timed += [(made, repair.time) for made in repair.closers()]
+        await self._write([self._apply(made, time) for made, time in timed])
+        live.durable_seq = await self._grant.sync()
+
+    async def handle(self, mail: Mail[Request]) -> None:
+        """Do what one request asks; its refusal goes to its sender, a broken store to everybody."""
+        try:
+            match mail.message:
+                case Append(drafts=drafts, flush=flush):
+                    events = await self._commit(drafts)
+                    self._answer(mail, events, flush=flush)
+                case OpenStep(turn=turn, claims=claims):
+                    self._answer(mail, await self._open_step(turn, claims), flush=False)
+                case Flush():
+                    self._answer(mail, None, flush=True)
+        except LogFailed as failure:
+            mail.fail(failure)
+            raise
+        except (Refused, StoreFull) as refused:
+            mail.fail(refused)
+
+    def _answer(self, mail: Mail[Request], value: object, *, flush: bool) -> None:
+        if not flush:
+            mail.answer(value)
+            return
+        self._waiting.append((self._live.session.next_seq - 1, mail, value))
+        self._wanted.set()
+
+    async def _open_step(self, turn: int, claims: tuple[Claim, ...]) -> StepBoundary:
+        step = self._live.rules.structure.last_step + 1
+        messages = [
+            draft(message, cites=(claim.queued_seq,))
+            for claim in claims
+            for message in claim.messages
+        ]
+        events = await self._commit((*messages, draft(StepStart(turn, step))))
+        return StepBoundary(self._live.session_id, turn, step, events[-1].seq)
+
+    async def _commit(self, drafts: Drafts) -> tuple[Event, ...]:
+        """All or none: check and fold in order, write, publish; a refusal leaves nothing."""
+        live, now = self._live, self._clock()
+        session_mark, rules_mark = live.session.mark(), live.rules.mark()
+        try:
+            opening = [self._apply(made, now) for made in self._opening]
+            made = drafts(live.session.next_seq) if callable(drafts) else drafts
+            events = [self._checked(one, now) for one in made]
+            await self._write([*opening, *events])
+        except Exception:
+            live.session.restore(session_mark)
+            live.rules.restore(rules_mark)
+            raise
+        self._opening = []
+        self._publish([*opening, *events])
+        return tuple(events)
+
+    def _checked(self, made: Draft, time: int) -> Event:
+        self._live.session.check(made)
+        self._live.rules.check(made, self._live.session.next_seq)
+        return self._apply(made, time)
+
+    def _apply(self, made: Draft, time: int) -> Event:
+        event = self._live.session.append(made, time)
+        self._live.rules.apply(event)
+        return event
+
+    async def _write(self, events: Sequence[Event]) -> None:
+        if events:
+            await self._grant.append(events[0].seq, [event.encoded for event in events])
+
+    def _publish(self, events: Sequence[Event]) -> None:
+        live = self._live
+        live.publishing = True
+        try:
+            for event in events:
+                for observer in tuple(live.observers):
+                    self._notify(observer, event)
+        finally:
+            live.publishing = False
+        live.wake_readers()
+
+    def _notify(self, observer: Callable[[Event], None], event: Event) -> None:
+        try:
+            observer(event)
+        except Exception:
+            self._live.observer_errors += 1
+            _log.exception("an observer of session %s failed", self._live.session_id)
+
+    async def sync_on_demand(self) -> None:
+        """One sync at a time, for everybody who waits when it begins."""
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            await self._sync()
+
+    async def _sync(self) -> None:
+        with trio.CancelScope(shield=True):
+            try:
+                durable = await self._grant.sync()
+            except LogFailed as failure:
+                for _, mail, _ in self._waiting:
+                    mail.fail(failure)
+                raise
+        self._live.durable_seq = durable
+        self._live.wake_readers()
+        waiting, self._waiting = self._waiting, []
+        for seq, mail, value in waiting:
+            if seq > durable:
+                self._waiting.append((seq, mail, value))
+                self._wanted.set()
+            else:
+                mail.answer(durable if value is None else value)
+
+    async def finish(self) -> None:
+        """Make everything durable before the log is released."""
+        if self._live.session.next_seq > self._live.durable_seq + 1:
+            await self._sync()

@@ -1,0 +1,89 @@
+"""From what a user says of an agent to what its first call starts from (design 3.4, 3.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict
+
+import attrs
+
+from actors.dispatch import Invariants
+from actors.seams import Seams
+from actors.step import Options
+from actors.tools import Tool, collect
+from runtime.header import EpochHeader, LlmCallConfig
+from runtime.json import Json
+from runtime.llm.providers import Provider, split_model
+from runtime.llm.trace import Setting
+
+
+class AgentOptions(TypedDict, total=False):
+    """What can be said of an agent at `start_agent`, `resume` and `fork`.
+
+    `model` is PROVIDER/MODEL; `extra` are body fields of that provider, logged like the rest.
+    `chunks` says how much of the stream is logged, `invariants` how requests are checked, and
+    `max_steps` is the budget of one turn (default 100). On resume and fork, what is not given
+    comes from the folded header; tools and seams are code and are given again.
+    """
+
+    model: str
+    system: str
+    tools: Sequence[Tool | Callable[..., Any]]
+    temperature: float
+    max_tokens: int
+    stop: Sequence[str]
+    extra: Mapping[str, Any]
+    chunks: Setting
+    seams: Seams
+    invariants: Invariants
+    max_steps: int
+
+
+def configure(
+    given: AgentOptions, folded: EpochHeader | None, find: Callable[[str], Provider | None]
+) -> Options:
+    """What an agent is made of: the given options over the folded header.
+
+    `find` gives a provider's record by name, None for a scripted one; it raises for an unknown
+    name. Raises `InvalidModelName`, `DuplicateTool`, `InvalidTool`, `NotLosslessJson`.
+    """
+    return Options(
+        config=_config(given, None if folded is None else folded.config, find),
+        system=given.get("system", "" if folded is None else folded.system),
+        tools=collect(given.get("tools", ())),
+        seams=given.get("seams", Seams()),
+        max_steps=given.get("max_steps", 100),
+    )
+
+
+def _config(
+    given: AgentOptions, folded: LlmCallConfig | None, find: Callable[[str], Provider | None]
+) -> LlmCallConfig:
+    if "model" in given:
+        provider, model = split_model(given["model"])
+    else:
+        assert folded is not None, "start_agent requires a model, and a resumed log has a header"
+        provider, model = folded.provider, folded.model
+    base = folded or LlmCallConfig(provider, model=model)
+    return attrs.evolve(
+        base,
+        provider=provider,
+        model=model,
+        temperature=given.get("temperature", base.temperature),
+        max_tokens=given.get("max_tokens", base.max_tokens),
+        stop=tuple(given["stop"]) if "stop" in given else base.stop,
+        extra=_extra(given, base if base.provider == provider else None, find(provider)),
+    )
+
+
+def _extra(
+    given: AgentOptions, base: LlmCallConfig | None, provider: Provider | None
+) -> Json | None:
+    """The provider's values: as logged while nothing is said, else its defaults and the given."""
+    if "extra" not in given and base is not None and base.extra is not None:
+        return base.extra
+    fields: dict[str, Any] = {} if provider is None else dict(provider.defaults)
+    fields.update(given.get("extra", {}))
+    if provider is not None and provider.quirks:
+        fields["refold"] = dict(provider.quirks)
+    return Json.of(fields) if fields else None

@@ -1,0 +1,172 @@
+"""The runtime: sessions side by side, each a small tree of actors (design 3.1, 3.5)."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Unpack
+
+import httpx2
+import trio
+
+from actors.agent import Agent
+from actors.options import AgentOptions
+from actors.script import Script
+from actors.session import Host, open_session
+from actors.stores import Grant, Store, open_store
+from actors.kernel import sole_error
+from actors.wire import HttpModel, Model, open_client
+from runtime.errors import Refused
+from runtime.events import Owner
+from runtime.llm.providers import Provider, find_provider, read_key
+from runtime.storage.header import SessionHeader, check_session_id
+
+
+class Runtime:
+    """A store and the agents that live on it. Made by `refold.open`."""
+
+    def __init__(
+        self,
+        store: Store,
+        nursery: trio.Nursery,
+        client: httpx2.AsyncClient,
+        providers: Sequence[Provider | Script],
+    ) -> None:
+        self.store = store
+        self._nursery, self._client = nursery, client
+        owner = Owner(socket.gethostname(), os.getpid(), _boot_id())
+        self._host = Host(store, owner, now_ms, self._find, self._find_model)
+        self._records = [given for given in providers if isinstance(given, Provider)]
+        self._scripts = {given.name: given for given in providers if isinstance(given, Script)}
+        self._agents: list[Agent] = []
+
+    async def start_agent(
+        self,
+        *,
+        name: str | None = None,
+        session_id: str | None = None,
+        **options: Unpack[AgentOptions],
+    ) -> Agent:
+        """Start an agent on a new, empty session; `model` is required.
+
+        `name` is a label; ids are made unless one is given. Raises what is wrong with the
+        options (unknown provider, missing key, duplicate tools) before anything is written.
+        """
+        if "model" not in options:
+            raise ModelMissing
+        header = SessionHeader(
+            new_id() if session_id is None else check_session_id(session_id),
+            created_at=now_ms(),
+            cwd=str(Path.cwd()),
+            name=name,
+            durability="power",
+        )
+        return await self._open(await self.store.create(header), options)
+
+    async def resume(self, session_id: str, **options: Unpack[AgentOptions]) -> Agent:
+        """Open a stored session again; a crash's open turn is closed as interrupted first.
+
+        Raises `NotFound`, `SessionBusy`, `LogCorrupt`, `HistoryUnbalanced`, and what is wrong
+        with the options.
+        """
+        return await self._open(await self.store.acquire(check_session_id(session_id)), options)
+
+    async def fork(
+        self,
+        session_id: str,
+        *,
+        at: int | None = None,
+        name: str | None = None,
+        **options: Unpack[AgentOptions],
+    ) -> Agent:
+        """Start an agent on a copy of a session's log up to the `turn/end` at seq `at`.
+
+        By default the last one. The parent is not changed and may be running. Raises
+        `NoForkPoint` with the nearest `turn/end` before any other seq, else as `resume`.
+        """
+        header = SessionHeader(
+            new_id(), created_at=now_ms(), cwd=str(Path.cwd()), name=name, durability="power"
+        )
+        await self.store.fork(check_session_id(session_id), at, header)
+        return await self.resume(header.id, **options)
+
+    async def list(self) -> list[str]:
+        """The ids of the stored sessions."""
+        return await self.store.list()
+
+    async def _open(self, grant: Grant, options: AgentOptions) -> Agent:
+        agent: Agent = await self._nursery.start(open_session, self._host, grant, options)
+        self._agents.append(agent)
+        return agent
+
+    def _find(self, name: str) -> Provider | None:
+        if name in self._scripts:
+            return None
+        provider = find_provider(name, self._records)
+        read_key(provider, os.environ)
+        return provider
+
+    def _find_model(self, name: str) -> Model:
+        if name in self._scripts:
+            return self._scripts[name]
+        provider = find_provider(name, self._records)
+        return HttpModel(provider, self._client, read_key(provider, os.environ))
+
+    async def close(self) -> None:
+        """Close every agent, last started first."""
+        for agent in reversed(self._agents):
+            await agent.close()
+
+
+class ModelMissing(Refused):
+    """`start_agent` without a model."""
+
+    def __str__(self) -> str:
+        return "a new agent needs a model: start_agent(model='PROVIDER/MODEL', ...)"
+
+
+def now_ms() -> int:
+    """Wall-clock epoch milliseconds: a label, never an order."""
+    return time.time_ns() // 1_000_000
+
+
+def new_id() -> str:
+    """A session id that sorts by day and second and does not repeat."""
+    return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(4)
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return "unknown"
+
+
+@asynccontextmanager
+async def open_runtime(
+    store: str | Path, *, providers: Sequence[Provider | Script] = ()
+) -> AsyncIterator[Runtime]:
+    """The runtime over the store at `store` (a folder, or `memory:`).
+
+    `providers` are records that replace built-in ones of the same name, and scripted models.
+    Leaving the block, however it is left, ends turns in hand as `disposed`, makes everything
+    durable and releases the logs. One error in the block is raised as itself.
+    """
+    try:
+        async with open_client() as client, trio.open_nursery() as nursery:
+            runtime = Runtime(open_store(store), nursery, client, providers)
+            try:
+                yield runtime
+            finally:
+                with trio.CancelScope(shield=True):
+                    await runtime.close()
+    except BaseExceptionGroup as group:
+        error = sole_error(group)
+        if error is group:
+            raise
+        raise error from error.__cause__

@@ -1,0 +1,133 @@
+"""The handle that loops and dispatch hold on a session's log (design 3.2).
+
+It has the same behaviour wherever its holder runs. Reading the folds of a live session is free in
+the same process; changing history goes through the log writer only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+import attrs
+import trio
+
+from actors.kernel import Ask, Ref
+from runtime.envelope import Draft, Event
+from runtime.errors import ReentrantAppend
+from runtime.rules import Rules
+from runtime.session import Session
+
+Drafts: TypeAlias = tuple[Draft, ...] | Callable[[int], tuple[Draft, ...]]
+"""Drafts, or how to make them once the seq of the first is known, so that they can cite it."""
+
+
+@attrs.frozen
+class Append(Ask[tuple[Event, ...]]):
+    drafts: Drafts
+    flush: bool
+
+
+@attrs.frozen
+class Claim:
+    """An inbox entry and the messages that it becomes; each of them will cite it."""
+
+    queued_seq: int
+    messages: tuple[object, ...]
+
+
+@attrs.frozen
+class StepBoundary:
+    """The step that is open: its messages are derived from the events strictly before `seq`."""
+
+    session: str
+    turn: int
+    step: int
+    seq: int
+
+
+@attrs.frozen
+class OpenStep(Ask[StepBoundary]):
+    turn: int
+    claims: tuple[Claim, ...]
+
+
+@attrs.frozen
+class Flush(Ask[int]):
+    pass
+
+
+class LiveLog:
+    """The folds of one live session; only its log writer changes them."""
+
+    def __init__(self, session_id: str, seed_length: int) -> None:
+        self.session_id = session_id
+        self.session = Session(retain=False)
+        self.rules = Rules(self.session.surface, seed_length)
+        self.observers: list[Callable[[Event], None]] = []
+        self.observer_errors = 0
+        self.publishing = False
+        self.durable_seq = -1
+        self.changed = trio.Event()
+
+    def wake_readers(self) -> None:
+        """Tell everybody who waits for more events, or for durable ones, to look again."""
+        self.changed.set()
+        self.changed = trio.Event()
+
+
+class SessionLog:
+    """Append, open steps, flush and observe one session's log."""
+
+    def __init__(self, live: LiveLog, writer: Ref[Any]) -> None:
+        self.live = live
+        self._writer = writer
+        self.asks = 0
+        """How many requests this handle sent to the writer; a text turn takes at most five."""
+
+    @property
+    def session_id(self) -> str:
+        return self.live.session_id
+
+    def append(self, *drafts: Draft, flush: bool = False) -> Awaitable[tuple[Event, ...]]:
+        """Commit all drafts or none, and return the events; with `flush`, once they are durable.
+
+        Raises `ReentrantAppend` at the call, not at the await, from inside an observer. The
+        awaitable raises the refusal of the first draft that a rule forbids, `StoreFull`, or that
+        the writer is gone. Cancelled before the request is queued, nothing was appended; after
+        that it cannot be cancelled.
+        """
+        return self.append_from(drafts, flush=flush)
+
+    def append_from(self, drafts: Drafts, *, flush: bool = False) -> Awaitable[tuple[Event, ...]]:
+        """As `append`, with drafts that may depend on the seq of the first of them."""
+        if self.live.publishing:
+            raise ReentrantAppend(self.session_id)
+        self.asks += 1
+        return self._writer.ask_whole(Append(drafts, flush))
+
+    async def open_step(self, turn: int, claims: tuple[Claim, ...] = ()) -> StepBoundary:
+        """Append the claimed messages and `step/start` as one indivisible batch.
+
+        Nothing can stand between the snapshot of the history and the boundary. Cancellation as
+        for `append`.
+        """
+        self.asks += 1
+        return await self._writer.ask_whole(OpenStep(turn, claims))
+
+    async def flush(self) -> int:
+        """Wait until everything appended before this call is durable; returns the durable seq.
+
+        Cancelling it withdraws nothing. Raises `LogFailed` when the store cannot make it so.
+        """
+        self.asks += 1
+        return await self._writer.ask(Flush())
+
+    def observe(self, callback: Callable[[Event], None]) -> Callable[[], None]:
+        """Call `callback` with each event after its commit, in order; returns how to stop it.
+
+        An observer's error is logged and counted, and concerns nobody else. It must not append:
+        what it wants to add it hands to a task of its own.
+        """
+        self.live.observers.append(callback)
+        return lambda: self.live.observers.remove(callback)

@@ -1,0 +1,34 @@
+"""Tools: functions that a model may call, their schemas, and how one call is run (design 3.5)."""
+
+from __future__ import annotations
+
+from actors.tools.definition import DuplicateTool, Tool, as_tool, collect, tool
+from actors.tools.run import Outcome, run_tool
+from actors.tools.schema import (
+    BadArguments,
+    Ge,
+    InvalidTool,
+    Le,
+    MaxLen,
+    MinLen,
+    Pattern,
+    schema_of,
+)
+
+__all__ = [
+    "BadArguments",
+    "DuplicateTool",
+    "Ge",
+    "InvalidTool",
+    "Le",
+    "MaxLen",
+    "MinLen",
+    "Outcome",
+    "Pattern",
+    "Tool",
+    "as_tool",
+    "collect",
+    "run_tool",
+    "schema_of",
+    "tool",
+]

@@ -1,0 +1,152 @@
+"""What a tool is: a function with the schema that a model sees and the rules of its calls.
+
+Design 3.5. The schema comes from type hints (`actors.tools.schema`), the description from the
+first paragraph of the docstring.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, overload
+
+import attrs
+
+from actors.tools.schema import InvalidTool, schema_of
+from runtime.errors import Refused
+from runtime.header import ToolSchema
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What every provider accepts as the name of a function."""
+
+
+@attrs.define(eq=False)
+class DuplicateTool(Refused):
+    """Two tools of one agent have the same name; `first` and `second` are their functions."""
+
+    name: str
+    first: str
+    second: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.first} and {self.second} are both offered as the tool {self.name!r}; leave one "
+            "out, or give it another name with @tool(name=...)"
+        )
+
+
+@attrs.frozen
+class Tool:
+    """A function that a model may call; called itself, it is that function.
+
+    `schema` is what the model sees; `read` turns the model's argument text into keyword arguments
+    and raises `BadArguments`. `effects` means that a call must be durable in the log before
+    the body starts, `parallel` that calls may overlap, `timeout` is in seconds.
+    """
+
+    schema: ToolSchema
+    body: Callable[..., Any]
+    read: Callable[[str], dict[str, Any]] = attrs.field(repr=False, eq=False)
+    isolation: Literal["task"] = "task"
+    effects: bool = True
+    parallel: bool = False
+    timeout: float = 60.0
+
+    @property
+    def name(self) -> str:
+        return self.schema.name
+
+    @property
+    def description(self) -> str:
+        return self.schema.description
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.body(*args, **kwargs)
+
+
+@overload
+def tool(
+    fn: Callable[..., Any],
+    /,
+    *,
+    name: str | None = None,
+    effects: bool = True,
+    parallel: bool = False,
+    timeout: float = 60.0,
+) -> Tool: ...
+@overload
+def tool(
+    fn: None = None,
+    /,
+    *,
+    name: str | None = None,
+    effects: bool = True,
+    parallel: bool = False,
+    timeout: float = 60.0,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    effects: bool = True,
+    parallel: bool = False,
+    timeout: float = 60.0,
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a tool of an async or plain function with type hints, as `@tool` or `@tool(...)`.
+
+    A plain function runs on the Trio thread and holds up everything else there until it returns.
+    `name` is the function's own unless given; `timeout` is in seconds, `math.inf` for none.
+    Raises `InvalidTool`.
+    """
+
+    def define(fn: Callable[..., Any]) -> Tool:
+        parameters, read = schema_of(fn)
+        named = name or fn.__name__
+        _check(fn, named, timeout)
+        schema = ToolSchema(named, _first_paragraph(fn), parameters)
+        return Tool(schema, fn, read, effects=effects, parallel=parallel, timeout=timeout)
+
+    return define if fn is None else define(fn)
+
+
+def _check(fn: Callable[..., Any], name: str, timeout: float) -> None:
+    if not _NAME.fullmatch(name):
+        raise InvalidTool(
+            _qualified(fn),
+            f"would be the tool {name!r}, which providers refuse; "
+            "pass a name of 1 to 64 of the characters A-Z a-z 0-9 _ and -",
+        )
+    if not timeout > 0:  # so that NaN is caught too
+        raise InvalidTool(
+            _qualified(fn), f"has the timeout {timeout}; give it a number of seconds above 0"
+        )
+
+
+def _first_paragraph(fn: Callable[..., Any]) -> str:
+    paragraph, _, _ = (inspect.getdoc(fn) or "").partition("\n\n")
+    return " ".join(paragraph.split())
+
+
+def _qualified(fn: Callable[..., Any]) -> str:
+    return f"{fn.__module__}.{fn.__qualname__}"
+
+
+def as_tool(value: Tool | Callable[..., Any]) -> Tool:
+    """`value` itself where it is a tool, else the tool made of it; raises `InvalidTool`."""
+    return value if isinstance(value, Tool) else tool(value)
+
+
+def collect(tools: Sequence[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:
+    """The tools of one agent in their canonical order, by name, as requests carry them.
+
+    Raises `DuplicateTool`, `InvalidTool`.
+    """
+    found: dict[str, Tool] = {}
+    for made in map(as_tool, tools):
+        if made.name in found:
+            bodies = (_qualified(found[made.name].body), _qualified(made.body))
+            raise DuplicateTool(made.name, *bodies)
+        found[made.name] = made
+    return tuple(found[name] for name in sorted(found))

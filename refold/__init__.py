@@ -1,0 +1,103 @@
+"""refold: LLM agents whose every request is a fold of an append-only session log."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from actors.agent import Agent as Agent
+    from actors.invariants import InvariantViolation as InvariantViolation
+    from actors.kernel import ActorCrashed as ActorCrashed
+    from actors.kernel import ActorStopped as ActorStopped
+    from actors.options import AgentOptions as AgentOptions
+    from actors.runtime import Runtime as Runtime
+    from actors.runtime import open_runtime
+    from actors.script import Call as Call
+    from actors.script import Delay as Delay
+    from actors.script import End as End
+    from actors.script import Fail as Fail
+    from actors.script import Hang as Hang
+    from actors.script import Say as Say
+    from actors.script import Script as Script
+    from actors.script import Think as Think
+    from actors.seams import CallView as CallView
+    from actors.seams import Deny as Deny
+    from actors.seams import Seams as Seams
+    from actors.seams import StepView as StepView
+    from actors.tools import Ge as Ge
+    from actors.tools import Le as Le
+    from actors.tools import MaxLen as MaxLen
+    from actors.tools import MinLen as MinLen
+    from actors.tools import Outcome as Outcome
+    from actors.tools import Pattern as Pattern
+    from actors.tools import Tool as Tool
+    from actors.tools import tool as tool
+    from actors.turn import Turn as Turn
+    from runtime.errors import RefoldError as RefoldError
+    from runtime.llm.providers import Provider as Provider
+
+    open = open_runtime  # noqa: A001 - `refold.open` is the name
+
+_HOMES = {
+    "ActorCrashed": "actors.kernel",
+    "ActorStopped": "actors.kernel",
+    "Agent": "actors.agent",
+    "AgentOptions": "actors.options",
+    "Call": "actors.script",
+    "CallView": "actors.seams",
+    "Delay": "actors.script",
+    "Deny": "actors.seams",
+    "End": "actors.script",
+    "Fail": "actors.script",
+    "Ge": "actors.tools",
+    "Hang": "actors.script",
+    "InvariantViolation": "actors.invariants",
+    "Le": "actors.tools",
+    "MaxLen": "actors.tools",
+    "MinLen": "actors.tools",
+    "open": "actors.runtime",
+    "Outcome": "actors.tools",
+    "Pattern": "actors.tools",
+    "Provider": "runtime.llm.providers",
+    "RefoldError": "runtime.errors",
+    "Runtime": "actors.runtime",
+    "Say": "actors.script",
+    "Script": "actors.script",
+    "Seams": "actors.seams",
+    "StepView": "actors.seams",
+    "Think": "actors.script",
+    "Tool": "actors.tools",
+    "tool": "actors.tools",
+    "Turn": "actors.turn",
+}
+
+__all__ = [*_HOMES]  # noqa: PLE0604 - the table is the list
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are imported at first use: commands that only read logs never load Trio."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'refold' has no attribute {name!r}")
+    home = importlib.import_module(_HOMES[name])
+    found = getattr(home, "open_runtime" if name == "open" else name)
+    globals()[name] = found
+    return found
+
+
+def _refuse_shadowed_packages() -> None:
+    """`runtime` and `actors` are common names; say so when another module hides one of ours."""
+    for name in ("runtime", "actors"):
+        spec = importlib.util.find_spec(name)
+        found = "nothing" if spec is None or spec.origin is None else spec.origin
+        beside = Path(__file__).parent.parent / name / "__init__.py"
+        if not Path(found).exists() or not beside.samefile(found):
+            raise ImportError(
+                f"refold needs its own package {name!r} at {beside}, but Python finds {found}; "
+                "rename or move that module"
+            )
+
+
+_refuse_shadowed_packages()
