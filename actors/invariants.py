@@ -151,11 +151,14 @@ class _Checker:
         seal = step.seals[0][1]
         if offer.durable_seq < offer.seal_seq:
             return f"its seal at seq {offer.seal_seq} is not durable yet"
-        cleared = self._cleared
-        if cleared is not None and cleared.boundary == step.boundary:
-            if cleared.wire_digest != encoded.wire_digest:
-                return "other bytes were cleared for this boundary before"
+        if self._cleared_other_bytes(step.boundary, encoded.wire_digest):
+            return "other bytes were cleared for this boundary before"
         return self._digest_problem(offer, seal)
+
+    def _cleared_other_bytes(self, boundary: int, wire_digest: str) -> bool:
+        cleared = self._cleared
+        same = cleared is not None and cleared.boundary == boundary
+        return same and cleared != Clearance(boundary, wire_digest)
 
     def _digest_problem(self, offer: Clear, seal: RequestSealed) -> str | None:
         encoded = offer.encoded

@@ -9,11 +9,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-import attrs
 import trio
 
-from actors.kernel import Mail, Mailbox
-from actors.session_log import Append, Claim, Drafts, Flush, LiveLog, OpenStep, StepBoundary
+from actors.kernel import Mail, Mailbox, Promise
+from actors.session_log import (
+    Append,
+    Claim,
+    Committed,
+    Drafts,
+    Flush,
+    LiveLog,
+    OpenStep,
+    StepBoundary,
+)
 from actors.stores import Grant
 from runtime.envelope import Draft, Event, draft
 from runtime.errors import Refused
@@ -40,7 +48,7 @@ async def log_writer(
     `clock` gives epoch milliseconds, the label of new events. Raises `LogFailed` when the store
     does: the session is over, and what was acknowledged is on disk.
     """
-    writer = _Writer(live, grant, clock)
+    writer = _Writer(live, grant, clock, mailbox.promise)
     try:
         await writer.open(owner)
         task_status.started()
@@ -56,12 +64,17 @@ async def log_writer(
 
 
 class _Writer:
-    def __init__(self, live: LiveLog, grant: Grant, clock: Callable[[], int]) -> None:
-        self._live, self._grant, self._clock = live, grant, clock
+    def __init__(
+        self,
+        live: LiveLog,
+        grant: Grant,
+        clock: Callable[[], int],
+        promise: Callable[[], Promise[int]],
+    ) -> None:
+        self._live, self._grant, self._clock, self._promise = live, grant, clock, promise
         self._opening: list[Draft] = []  # joins the first batch of a new log
-        self._waiting: list[tuple[int, Mail[Request], object]] = []
+        self._waiting: list[tuple[int, Promise[int]]] = []
         self._wanted = trio.Event()
-        self._failed: LogFailed | None = None
 
     async def open(self, owner: Owner) -> None:
         """Replay the stored log; take it over and repair it in one batch, or wait for the first."""
@@ -88,23 +101,23 @@ class _Writer:
             match mail.message:
                 case Append(drafts=drafts, flush=flush):
                     events = await self._commit(drafts)
-                    self._answer(mail, events, flush=flush)
+                    mail.answer(Committed(events, self._durable() if flush else None))
                 case OpenStep(turn=turn, claims=claims):
-                    self._answer(mail, await self._open_step(turn, claims), flush=False)
+                    mail.answer(await self._open_step(turn, claims))
                 case Flush():
-                    self._answer(mail, None, flush=True)
+                    mail.answer(self._durable())
         except LogFailed as failure:
             mail.fail(failure)
             raise
         except (Refused, StoreFull) as refused:
             mail.fail(refused)
 
-    def _answer(self, mail: Mail[Request], value: object, *, flush: bool) -> None:
-        if not flush:
-            mail.answer(value)
-            return
-        self._waiting.append((self._live.session.next_seq - 1, mail, value))
+    def _durable(self) -> Promise[int]:
+        """A promise that everything up to now is durable; the next sync keeps it."""
+        promise = self._promise()
+        self._waiting.append((self._live.session.next_seq - 1, promise))
         self._wanted.set()
+        return promise
 
     async def _open_step(self, turn: int, claims: tuple[Claim, ...]) -> StepBoundary:
         step = self._live.rules.structure.last_step + 1
@@ -161,7 +174,7 @@ class _Writer:
     def _notify(self, observer: Callable[[Event], None], event: Event) -> None:
         try:
             observer(event)
-        except Exception:
+        except Exception:  # noqa: BLE001 - a user's observer concerns nobody else
             self._live.observer_errors += 1
             _log.exception("an observer of session %s failed", self._live.session_id)
 
@@ -177,18 +190,18 @@ class _Writer:
             try:
                 durable = await self._grant.sync()
             except LogFailed as failure:
-                for _, mail, _ in self._waiting:
-                    mail.fail(failure)
+                for _, promise in self._waiting:
+                    promise.fail(failure)
                 raise
         self._live.durable_seq = durable
         self._live.wake_readers()
         waiting, self._waiting = self._waiting, []
-        for seq, mail, value in waiting:
+        for seq, promise in waiting:
             if seq > durable:
-                self._waiting.append((seq, mail, value))
+                self._waiting.append((seq, promise))
                 self._wanted.set()
             else:
-                mail.answer(durable if value is None else value)
+                promise.keep(durable)
 
     async def finish(self) -> None:
         """Make everything durable before the log is released."""

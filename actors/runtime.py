@@ -15,11 +15,11 @@ import httpx2
 import trio
 
 from actors.agent import Agent
+from actors.kernel import sole_error
 from actors.options import AgentOptions
 from actors.script import Script
 from actors.session import Host, open_session
 from actors.stores import Grant, Store, open_store
-from actors.kernel import sole_error
 from actors.wire import HttpModel, Model, open_client
 from runtime.errors import Refused
 from runtime.events import Owner

@@ -15,6 +15,7 @@ import orjson
 import trio
 from attrs.validators import ge
 
+from runtime.difference import common_prefix
 from runtime.errors import Refused
 from runtime.json import encode
 from runtime.llm.chunks import (
@@ -223,7 +224,7 @@ def _split(text: str, pieces: int) -> list[str]:
 
 def _usage(pieces: tuple[Piece, ...], body: bytes, previous: bytes) -> Usage:
     total = len(body) // BYTES_PER_TOKEN
-    cached = _common_prefix(body, previous) // BYTES_PER_TOKEN
+    cached = common_prefix(body, previous) // BYTES_PER_TOKEN
     thought = sum(len(p.text.encode()) for p in pieces if isinstance(p, Think))
     said = sum(len(p.text.encode()) for p in pieces if isinstance(p, Say))
     called = sum(len((p.name + p.raw).encode()) for p in pieces if isinstance(p, Call))
@@ -233,14 +234,3 @@ def _usage(pieces: tuple[Piece, ...], body: bytes, previous: bytes) -> Usage:
         cache_read_tokens=cached,
         reasoning_tokens=thought // BYTES_PER_TOKEN if thought else None,
     )
-
-
-def _common_prefix(one: bytes, other: bytes) -> int:
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import attrs
 import trio
 
-from actors.kernel import Ask, Ref
+from actors.kernel import Ask, Promise, Ref
 from runtime.envelope import Draft, Event
 from runtime.errors import ReentrantAppend
 from runtime.rules import Rules
@@ -23,7 +23,15 @@ Drafts: TypeAlias = tuple[Draft, ...] | Callable[[int], tuple[Draft, ...]]
 
 
 @attrs.frozen
-class Append(Ask[tuple[Event, ...]]):
+class Committed:
+    """The events of a batch, and the promise of their durability where it was asked for."""
+
+    events: tuple[Event, ...]
+    durable: Promise[int] | None
+
+
+@attrs.frozen
+class Append(Ask[Committed]):
     drafts: Drafts
     flush: bool
 
@@ -53,8 +61,8 @@ class OpenStep(Ask[StepBoundary]):
 
 
 @attrs.frozen
-class Flush(Ask[int]):
-    pass
+class Flush(Ask[Promise[int]]):
+    """Promise that everything before this request is durable."""
 
 
 class LiveLog:
@@ -95,7 +103,7 @@ class SessionLog:
         Raises `ReentrantAppend` at the call, not at the await, from inside an observer. The
         awaitable raises the refusal of the first draft that a rule forbids, `StoreFull`, or that
         the writer is gone. Cancelled before the request is queued, nothing was appended; after
-        that it cannot be cancelled.
+        that only the wait for durability can be cancelled, and the events stand.
         """
         return self.append_from(drafts, flush=flush)
 
@@ -104,7 +112,13 @@ class SessionLog:
         if self.live.publishing:
             raise ReentrantAppend(self.session_id)
         self.asks += 1
-        return self._writer.ask_whole(Append(drafts, flush))
+        return self._append(Append(drafts, flush))
+
+    async def _append(self, request: Append) -> tuple[Event, ...]:
+        committed = await self._writer.ask_whole(request)
+        if committed.durable is not None:
+            await committed.durable.wait()
+        return committed.events
 
     async def open_step(self, turn: int, claims: tuple[Claim, ...] = ()) -> StepBoundary:
         """Append the claimed messages and `step/start` as one indivisible batch.
@@ -121,7 +135,8 @@ class SessionLog:
         Cancelling it withdraws nothing. Raises `LogFailed` when the store cannot make it so.
         """
         self.asks += 1
-        return await self._writer.ask(Flush())
+        promise = await self._writer.ask(Flush())
+        return await promise.wait()
 
     def observe(self, callback: Callable[[Event], None]) -> Callable[[], None]:
         """Call `callback` with each event after its commit, in order; returns how to stop it.

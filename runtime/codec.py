@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_args, get_origin
 import attrs
 import cattrs
 import orjson
-from cattrs.errors import ForbiddenExtraKeysError
+from cattrs.errors import CattrsError, ForbiddenExtraKeysError
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from runtime.json import Json, encode
@@ -150,7 +150,7 @@ def structure(value: object, cls: type[T]) -> T:
     """Build `cls` from parsed JSON; raises `Misfit` with the reason, `NotLosslessJson`."""
     try:
         return _converter.structure(value, cls)
-    except (KeyError, TypeError, ValueError, ForbiddenExtraKeysError) as error:
+    except (KeyError, TypeError, ValueError, CattrsError, ForbiddenExtraKeysError) as error:
         if isinstance(error, KeyError):
             raise Misfit(f"lacks {error.args[0]!r}") from None
         raise Misfit(str(error)) from None

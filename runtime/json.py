@@ -124,5 +124,5 @@ def clean_text(text: str) -> str:
 
 
 def parse(encoded: bytes) -> Any:
-    """The value of JSON bytes; raises `ValueError`, which callers map, since they know the place."""
+    """The value of JSON bytes; raises `ValueError`, which callers map: they know the place."""
     return orjson.loads(encoded)

@@ -6,6 +6,7 @@ from typing import Literal
 
 import refold
 from actors.dispatch import Dispatch
+from actors.stores import Store
 from runtime.envelope import Event, decode_line
 from runtime.rules import broken_rules
 
@@ -23,8 +24,13 @@ async def count(upto: int) -> str:
 
 
 def stored_events(runtime: refold.Runtime, session_id: str) -> list[Event]:
-    """The events that stand in the store, read anew."""
-    reader = runtime.store.reader(session_id)
+    """The events that stand in the runtime's store, read anew."""
+    return read_events(runtime.store, session_id)
+
+
+def read_events(store: Store, session_id: str) -> list[Event]:
+    """The events that stand in a store, read anew."""
+    reader = store.reader(session_id)
     try:
         return [decode_line(record.encoded) for record in reader.read_new()]
     finally:

@@ -21,30 +21,38 @@ class Ask(Generic[R]):
     """The base of a message that is answered; `R` is the type of the reply."""
 
 
-class _Reply:
+class Promise(Generic[R]):
     """One answer on its way back; a second one is dropped, since nobody waits for it.
 
-    `owed` is where the mailbox keeps the replies that it still owes.
+    `owed` is where the mailbox keeps what its actor still owes: an actor that goes leaves no
+    promise open.
     """
 
-    def __init__(self, owed: set[_Reply]) -> None:
+    def __init__(self, owed: set[Promise[Any]]) -> None:
         self._owed = owed
         self._arrived = trio.Event()
         self._value: Any = None
         self._error: Exception | None = None
         owed.add(self)
 
-    def set(self, value: Any, error: Exception | None) -> None:
+    def keep(self, value: R) -> None:
+        self._set(value, None)
+
+    def fail(self, error: Exception) -> None:
+        self._set(None, error)
+
+    def _set(self, value: Any, error: Exception | None) -> None:
         if self in self._owed:
             self._owed.remove(self)
             self._value, self._error = value, error
             self._arrived.set()
 
-    async def wait(self) -> Any:
+    async def wait(self) -> R:
+        """The answer; raises what it failed with. Cancelling a wait withdraws nothing."""
         await self._arrived.wait()
         if self._error is not None:
             raise self._error
-        return self._value
+        return cast("R", self._value)
 
 
 @attrs.frozen(eq=False)
@@ -52,15 +60,15 @@ class Mail(Generic[M]):
     """A message in hand; an ask is ended with `answer` or `fail`, a tell by doing nothing."""
 
     message: M
-    _reply: _Reply | None = attrs.field(alias="reply", repr=False)
+    _reply: Promise[Any] | None = attrs.field(alias="reply", repr=False)
 
     def answer(self, value: object) -> None:
         if self._reply is not None:
-            self._reply.set(value, None)
+            self._reply.keep(value)
 
     def fail(self, error: Exception) -> None:
         if self._reply is not None:
-            self._reply.set(None, error)
+            self._reply.fail(error)
 
 
 class Mailbox(Generic[M]):
@@ -71,7 +79,7 @@ class Mailbox(Generic[M]):
 
     def __init__(self, actor: str, size: int) -> None:
         self.actor = actor
-        self.owed: set[_Reply] = set()
+        self.owed: set[Promise[Any]] = set()
         self._send, self._receive = trio.open_memory_channel[Mail[M]](size)
         self._ended: Exception | None = None
 
@@ -91,6 +99,10 @@ class Mailbox(Generic[M]):
         except (trio.WouldBlock, trio.EndOfChannel):
             return None
 
+    def promise(self) -> Promise[Any]:
+        """A further answer that this actor owes somebody, for work that a first one announced."""
+        return Promise(self.owed)
+
     def close(self) -> None:
         """Take nothing new; what is queued can still be received."""
         self._ended = self._ended or ActorStopped(self.actor)
@@ -104,7 +116,7 @@ class Mailbox(Generic[M]):
             error.__cause__ = crash
         self._ended = error
         for reply in tuple(self.owed):
-            reply.set(None, error)
+            reply.fail(error)
         self._send.close()
         self._receive.close()
 
@@ -147,7 +159,7 @@ class Ref(Generic[M]):
         Cancelled after the message was taken, the reply is dropped; what it did stays done.
         """
         reply = await self._post(message)
-        return cast("R", await reply.wait())
+        return await reply.wait()
 
     async def ask_whole(self, message: Ask[R]) -> R:
         """As `ask`, but not cancellable once the message is queued.
@@ -157,11 +169,11 @@ class Ref(Generic[M]):
         """
         reply = await self._post(message)
         with trio.CancelScope(shield=True):
-            value = cast("R", await reply.wait())
+            value = await reply.wait()
         return value  # noqa: RET504 - type checkers assume that a scope may swallow
 
-    async def _post(self, message: Ask[R]) -> _Reply:
-        reply = _Reply(self._mailbox.owed)
+    async def _post(self, message: Ask[R]) -> Promise[R]:
+        reply: Promise[R] = Promise(self._mailbox.owed)
         try:
             await self._mailbox.put(Mail(cast("M", message), reply))
         except BaseException:

@@ -84,7 +84,7 @@ class Supervisor:
         except Exception as error:
             if not started.said:
                 raise
-            crash = error
+            crash = _sole_crash(error)
         finally:
             child.mailbox.end(crash)
             child.ended.set()
@@ -119,6 +119,11 @@ async def _stop(child: _Child) -> None:
     if not child.ended.is_set():
         child.scope.cancel(reason=f"{child.spec.name} did not stop in {child.spec.shutdown} s")
         await child.ended.wait()
+
+
+def _sole_crash(error: Exception) -> Exception:
+    found = sole_error(error) if isinstance(error, BaseExceptionGroup) else error
+    return found if isinstance(found, Exception) else error
 
 
 def sole_error(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -62,7 +62,7 @@ class Store(Protocol):
         ...
 
     async def acquire(self, session_id: str) -> Grant:
-        """Open for writing, repairing a torn tail; raises `NotFound`, `SessionBusy`, `LogCorrupt`."""
+        """Open for writing and repair; raises `NotFound`, `SessionBusy`, `LogCorrupt`."""
         ...
 
     async def fork(self, source: str, at: int | None, header: SessionHeader) -> SessionHeader:

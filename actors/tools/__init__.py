@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
+from actors.tools.bounds import Ge, Le, MaxLen, MinLen, Pattern
 from actors.tools.definition import DuplicateTool, Tool, as_tool, collect, tool
 from actors.tools.run import Outcome, run_tool
-from actors.tools.schema import (
-    BadArguments,
-    Ge,
-    InvalidTool,
-    Le,
-    MaxLen,
-    MinLen,
-    Pattern,
-    schema_of,
-)
+from actors.tools.schema import BadArguments, InvalidTool, schema_of
 
 __all__ = [
     "BadArguments",

@@ -68,7 +68,7 @@ class Engine:
 
 
 @asynccontextmanager
-async def open_engine(  # noqa: PLR0913 - the settings of a server, all by name
+async def open_engine(
     *,
     template: Template = "tools",
     slots: int = 1,
@@ -80,9 +80,9 @@ async def open_engine(  # noqa: PLR0913 - the settings of a server, all by name
     """Start the engine, and stop it when the block is left.
 
     With the template `tools` the model calls a tool after every user message that comes with tools
-    and answers in text after every tool result. With `think` it reasons until the request's
-    `reasoning_budget_tokens` are used up, then answers. Sampling is at temperature 0.7 with a fixed
-    seed unless the request says otherwise; with `ignore_eos` a text runs to `max_tokens`.
+    and answers in text after every tool result; with `think` it reasons before every answer and
+    knows no tools. Sampling is at temperature 0.7 with a fixed seed unless the request says
+    otherwise; with `ignore_eos` a text runs to `max_tokens`.
 
     `slots` requests run at once and share `context` tokens equally. `cache_ram_mib` (MiB) keeps the
     prompts that were evicted from a slot. A request without `id_slot` goes to the slot whose prompt

@@ -1,0 +1,223 @@
+"""Comparing two requests by their bodies, and naming the event that made them part (design 2.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+import orjson
+
+from runtime.difference import Difference, common_prefix, compare_headers
+from runtime.envelope import Event, Replace
+from runtime.errors import Refused
+from runtime.header import EpochHeader, RequestHeader
+from runtime.llm.body import Encoded, RequestEncoder
+from runtime.llm.wires import CHAT, WIRES, Wire
+from runtime.projection import derive_event_message
+from runtime.request import Request, rebuild_request
+from runtime.steps import Step
+from runtime.surface import SurfaceManager
+
+
+@attrs.define(eq=False)
+class UnknownCodec(Refused):
+    """A request whose bytes this version cannot write."""
+
+    codec: str
+    step: str
+
+    def __str__(self) -> str:
+        return (
+            f"step {self.step} was sent with codec {self.codec!r}, which this refold does not "
+            f"know ({', '.join(WIRES)}); read it with the version that wrote it"
+        )
+
+
+@attrs.frozen
+class StepRequest:
+    """A step's request, rebuilt from its log.
+
+    `origins` holds, beside each derived message, the seq of the event that it was made from.
+    """
+
+    events: Sequence[Event] = attrs.field(repr=False)
+    step: Step
+    request: Request
+    origins: tuple[int, ...]
+
+    @property
+    def codec(self) -> str:
+        """The codec that its seal names; without a seal, the one that would be used today."""
+        return CHAT.name if self.step.seal is None else self.step.seal.codec
+
+    @property
+    def wire(self) -> Wire:
+        """Raises `UnknownCodec`."""
+        if self.codec not in WIRES:
+            raise UnknownCodec(self.codec, self.step.name)
+        return WIRES[self.codec]
+
+    def encode(self) -> Encoded:
+        """The body and both digests; raises `UnknownCodec`."""
+        header = self.request.header
+        derived = self.request.messages[len(header.message_prefix) :]
+        return RequestEncoder(self.wire).encode(header, derived, 0)
+
+
+def rebuild_step(events: Sequence[Event], step: Step) -> StepRequest:
+    """The request of `step`; raises what `rebuild_request` raises."""
+    request = rebuild_request(events, step.boundary)
+    surface = SurfaceManager()
+    for event in events[: step.boundary]:
+        if event.surface_op is not None:
+            surface.apply(event)
+    projected = (seq for seq in surface.nodes if derive_event_message(events[seq]) is not None)
+    return StepRequest(events, step, request, tuple(projected))
+
+
+@attrs.frozen
+class Divergence:
+    """The first byte in which two bodies differ.
+
+    `path` is a JSON pointer into the body. `cause` is the event of the second log that made it:
+    the header in force, a replacement, or the event of the first message that differs.
+    """
+
+    offset: int
+    path: str
+    cause: Event
+
+
+@attrs.frozen
+class Comparison:
+    """How two request bodies relate; `kept_bytes` of the first begin the second.
+
+    `kept_share` leaves the closing brackets out: 1 means that nothing of the first body was lost.
+    """
+
+    bodies: tuple[bytes, bytes] = attrs.field(repr=False)
+    kept_bytes: int
+    kept_share: float
+    divergence: Divergence | None
+    header_drift: tuple[Difference, ...]
+
+    @property
+    def relation(self) -> str:
+        """`same`, `continues` (the second the first), `precedes` or `diverges`."""
+        one, other = self.bodies
+        if self.divergence is not None:
+            return "diverges"
+        if one == other:
+            return "same"
+        return "continues" if len(one) < len(other) else "precedes"
+
+
+def kept_share(kept_bytes: int, body_bytes: int, codec_name: str) -> float:
+    """How much of a body begins the next one, 0 to 1; a body's fixed ending never counts."""
+    tail = len(WIRES[codec_name].tail) if codec_name in WIRES else 0
+    whole = body_bytes - tail
+    return min(kept_bytes, whole) / whole if whole > 0 else 1.0
+
+
+def compare_steps(one: StepRequest, other: StepRequest) -> Comparison:
+    """Compare the wire bodies of two steps, of one log or of two; raises `UnknownCodec`."""
+    bodies = one.encode().body, other.encode().body
+    kept = common_prefix(*bodies)
+    ends = (len(bodies[0]) - len(one.wire.tail), len(bodies[1]) - len(other.wire.tail))
+    divergence = None
+    if kept < min(ends):
+        path = _parting(orjson.loads(bodies[0]), orjson.loads(bodies[1]))
+        divergence = Divergence(kept, path, _cause(one, other, path, kept))
+    drift = compare_headers(one.request.header, other.request.header)
+    share = kept_share(kept, len(bodies[0]), one.codec)
+    return Comparison(bodies, kept, share, divergence, tuple(drift))
+
+
+def _parting(one: Any, other: Any, path: str = "") -> str:
+    """The JSON pointer at which two values that differ part, in the order of their bytes."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for (key, value), (key_there, value_there) in zip(one.items(), other.items(), strict=False):
+            if key != key_there:
+                return _pointer(path, key_there if key in other else key)
+            if orjson.dumps(value) != orjson.dumps(value_there):
+                return _parting(value, value_there, _pointer(path, key))
+        longer = max(one, other, key=len)
+        return _pointer(path, list(longer)[min(len(one), len(other))])
+    if isinstance(one, list) and isinstance(other, list):
+        pairs = zip(map(orjson.dumps, one), map(orjson.dumps, other), strict=False)
+        shared = min(len(one), len(other))
+        index = next((i for i, (left, right) in enumerate(pairs) if left != right), shared)
+        deeper = index < shared
+        return (
+            _parting(one[index], other[index], f"{path}/{index}") if deeper else f"{path}/{index}"
+        )
+    return path
+
+
+def _pointer(path: str, key: str) -> str:
+    return f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
+
+
+def _cause(one: StepRequest, other: StepRequest, path: str, offset: int) -> Event:
+    index = _derived_index(other, path)
+    if index is None or index != _derived_index(one, path):
+        return _header_behind(other, offset)
+    left, right = (side.events[side.origins[index]] for side in (one, other))
+    if derive_event_message(left) == derive_event_message(right):
+        return _header_behind(other, offset)
+    if isinstance(right.surface_op, Replace):
+        return right
+    return _what_took_away(left, other) or right
+
+
+def _derived_index(side: StepRequest, path: str) -> int | None:
+    """Which derived message a pointer leads into; None for the header's part of the body."""
+    _, field, *rest = path.split("/")
+    if field != "messages" or not rest:
+        return None
+    header = side.request.header
+    index = int(rest[0]) - bool(header.system) - len(header.message_prefix)
+    return index if index >= 0 else None
+
+
+def _header_behind(side: StepRequest, offset: int) -> Event:
+    """The header event that first wrote what the body of `side` has at `offset`."""
+    opening = _opening(side, side.request.header)
+    cause = None
+    for event, header in _headers_up_to_request(side):
+        if cause is None and header != side.request.header:
+            continue
+        agrees = common_prefix(_opening(side, header), opening) > min(offset, len(opening) - 1)
+        same_config = offset < len(opening) or header.config == side.request.header.config
+        if not (agrees and same_config):
+            break
+        cause = event
+    assert cause is not None, "a request is rebuilt with a header that its log holds"
+    return cause
+
+
+def _headers_up_to_request(side: StepRequest) -> Iterator[tuple[Event, EpochHeader]]:
+    """The header events before the end of the step, the last one first."""
+    for event in reversed(side.events[: side.step.end]):
+        if isinstance(event.data, RequestHeader):
+            yield event, event.data.header
+
+
+def _opening(side: StepRequest, header: EpochHeader) -> bytes:
+    """What a header alone writes at the start of a body."""
+    encoded = RequestEncoder(side.wire).encode(header, (), 0).body
+    return encoded.removesuffix(side.wire.tail)
+
+
+def _what_took_away(event: Event, side: StepRequest) -> Event | None:
+    """The replacement before `side`'s request that shadowed `event`, if its log holds it."""
+    if event.seq >= len(side.events) or side.events[event.seq] != event:
+        return None
+    surface = SurfaceManager()
+    for later in side.events[: side.step.boundary]:
+        if later.surface_op is not None:
+            if event.seq in surface.shadowed(later, later.seq):
+                return later
+            surface.apply(later)
+    return None

@@ -1,0 +1,77 @@
+"""The steps of a log, and how people name them: `3.1`, or the seq of any event inside one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import attrs
+
+from runtime.envelope import Event
+from runtime.errors import NoSuchStep
+from runtime.events import RequestSealed, StepStart
+
+
+@attrs.frozen
+class Step:
+    """One step's place in its log: the events from its boundary up to, not including, `end`."""
+
+    turn: int
+    step: int
+    boundary: int
+    end: int
+    seal: RequestSealed | None = None
+
+    @property
+    def name(self) -> str:
+        """`turn.step`, as people write it."""
+        return f"{self.turn}.{self.step}"
+
+
+_ENDS = {"step/start": 0, "turn/start": 0, "turn/end": 0, "step/end": 1}
+"""What ends an open step, and how many of its own events that is."""
+
+
+def list_steps(events: Sequence[Event]) -> list[Step]:
+    """Every step of a log, in order; one that is still open ends where the log does."""
+    found: list[Step] = []
+    opened: Step | None = None
+    for event in events:
+        if opened is not None and event.type in _ENDS:
+            found.append(attrs.evolve(opened, end=event.seq + _ENDS[event.type]))
+            opened = None
+        if isinstance(event.data, StepStart):
+            opened = Step(event.data.turn, event.data.step, event.seq, event.seq)
+        elif opened is not None and event.type == "request/sealed":
+            opened = attrs.evolve(opened, seal=_seal(event) or opened.seal)
+    return found if opened is None else [*found, attrs.evolve(opened, end=len(events))]
+
+
+def _seal(event: Event) -> RequestSealed | None:
+    return event.data if isinstance(event.data, RequestSealed) else None
+
+
+def find_step(events: Sequence[Event], wanted: str) -> Step:
+    """The step that `wanted` names: `turn.step`, or the seq of an event from its start to its end.
+
+    Raises `NoSuchStep`, which says what the log has.
+    """
+    steps = list_steps(events)
+    for step in reversed(steps):
+        if _is_named(step, wanted):
+            return step
+    raise NoSuchStep(wanted, _what_there_is(steps))
+
+
+def _is_named(step: Step, wanted: str) -> bool:
+    if re.fullmatch(r"[0-9]{1,19}", wanted, re.ASCII):
+        return step.boundary <= int(wanted) < step.end
+    return step.name == wanted
+
+
+def _what_there_is(steps: Sequence[Step]) -> str:
+    names = [step.name for step in steps]
+    if len(names) > 8:
+        names = [*names[:3], "...", *names[-3:]]
+    places = f" (seqs {steps[0].boundary} to {steps[-1].end - 1})" if steps else ""
+    return ", ".join(names) + places

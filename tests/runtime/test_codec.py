@@ -1,0 +1,216 @@
+"""Structuring is strict: what does not fit is refused with a reason, and nothing is coerced."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args, get_origin
+
+import attrs
+import hypothesis.strategies as st
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from runtime import codec
+from runtime.envelope import decode_event, decode_line, draft, parse_draft
+from runtime.errors import InvalidEvent, NotLosslessJson
+from runtime.events import CATALOGUE, TodoWrite, ToolResult, UnknownEvent, UserMessage, register
+from runtime.header import LlmCallConfig
+from runtime.json import MAX_DEPTH, Json, check, clean_text
+from runtime.messages import Source, TextBlock
+
+MISFITS: dict[str, tuple[type, Any]] = {
+    "a number for text": (TextBlock, {"text": 1}),
+    "text for a number": (LlmCallConfig, {"model": "m", "maxTokens": "9"}),
+    "true for a number": (LlmCallConfig, {"model": "m", "maxTokens": True}),
+    "a float for an integer": (LlmCallConfig, {"model": "m", "maxTokens": 1.0}),
+    "null for absent": (LlmCallConfig, {"model": "m", "temperature": None}),
+    "an unknown key": (TextBlock, {"text": "a", "more": 1}),
+    "a missing key": (TextBlock, {}),
+    "a value outside a literal": (Source, {"kind": "alien"}),
+    "text for a list": (LlmCallConfig, {"model": "m", "stop": "a"}),
+    "a list for an object": (Source, ["user"]),
+    "an unknown block": (UserMessage, {"content": [{"type": "image"}], "source": {"kind": "user"}}),
+    "a block without a type": (UserMessage, {"content": [{}], "source": {"kind": "user"}}),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_what_does_not_fit_is_a_misfit(name: str) -> None:
+    cls, value = MISFITS[name]
+    with pytest.raises(codec.Misfit):
+        codec.structure(value, cls)
+
+
+def test_numbers_keep_their_kind() -> None:
+    one = codec.structure({"provider": "p", "model": "m", "temperature": 1}, LlmCallConfig)
+    assert codec.canonical(one) == b'{"provider":"p","model":"m","temperature":1}'
+
+
+def test_canonical_bytes_keep_the_order_of_the_fields() -> None:
+    config = LlmCallConfig("p", model="m", stop=("x",), extra=Json.of({"b": 1, "a": 2}))
+    assert codec.canonical(config) == (
+        b'{"provider":"p","model":"m","stop":["x"],"extra":{"b":1,"a":2}}'
+    )
+
+
+LOSSY: dict[str, tuple[Any, str]] = {
+    "not a number": ({"a": [float("nan")]}, "$.a[0]"),
+    "infinity": (float("inf"), "$"),
+    "minus zero": ([-0.0], "$[0]"),
+    "a large integer": (2**64, "$"),
+    "a small integer": (-(2**63) - 1, "$"),
+    "a lone surrogate": ({"a": "\ud800"}, "$.a"),
+    "a lone surrogate in a key": ({"\udfff": 1}, "$"),
+    "a key that is no text": ({1: 1}, "$"),
+    "a set": ({"a": {1}}, "$.a"),
+    "bytes": (b"a", "$"),
+    "an object": ([object()], "$[0]"),
+}
+
+
+@pytest.mark.parametrize("name", LOSSY)
+def test_what_json_cannot_carry_is_refused_with_its_path(name: str) -> None:
+    value, path = LOSSY[name]
+    with pytest.raises(NotLosslessJson) as refused:
+        check(value)
+    assert refused.value.path == path
+    assert path in str(refused.value)
+    with pytest.raises(NotLosslessJson):
+        parse_draft({"type": "plugin/own", "data": value})
+
+
+def test_nesting_is_bounded_and_cycles_end() -> None:
+    deep: list[Any] = []
+    for _ in range(MAX_DEPTH - 1):
+        deep = [deep]
+    check(deep)
+    with pytest.raises(NotLosslessJson):
+        check([[deep]])
+    cycle: list[Any] = []
+    cycle.append(cycle)
+    with pytest.raises(NotLosslessJson):
+        check(cycle)
+
+
+def test_the_ends_of_the_integer_range_survive() -> None:
+    assert Json.of([2**64 - 1, -(2**63), 0.1 + 0.2]).thaw() == [2**64 - 1, -(2**63), 0.1 + 0.2]
+
+
+def test_open_json_is_immutable_all_the_way_down() -> None:
+    held = Json.of({"a": [{"b": 1}]})
+    with pytest.raises(TypeError):
+        held.value["a"] = 1
+    with pytest.raises(TypeError):
+        held.value["a"][0]["b"] = 2
+    with pytest.raises(AttributeError):
+        held.encoded = b""  # type: ignore[misc]  # the point of the test
+    assert held == Json.of({"a": [{"b": 1}]})
+    assert held != Json.of({"a": [{"b": 1.0}]})
+
+
+def test_text_from_outside_is_made_clean() -> None:
+    assert clean_text("a\ud800b") == "a�b"
+    assert clean_text("😀é") == "😀é"
+
+
+def test_an_unregistered_type_is_kept_verbatim_and_a_registered_one_is_typed() -> None:
+    raw = {"type": "plugin/note", "seq": 0, "time": 1, "data": {"z": 1, "a": [None]}}
+    event = decode_event(raw, b'{"type":"plugin/note","seq":0,"time":1,"data":{"z":1,"a":[null]}}')
+    assert event.data == UnknownEvent(Json(b'{"z":1,"a":[null]}'))
+    with pytest.raises(InvalidEvent):
+        register("turn/start", TodoWrite)
+    with pytest.raises(InvalidEvent):
+        register("plugin/number", int)
+    with pytest.raises(InvalidEvent):
+        draft(object())
+
+
+def test_a_foreign_shape_of_a_log_only_type_is_kept_and_of_a_surface_type_refused() -> None:
+    foreign = {"type": "approval/asked", "seq": 0, "time": 1, "data": {"id": "x"}}
+    assert isinstance(decode_event(foreign, orjson.dumps(foreign)).data, UnknownEvent)
+    surface = {
+        "type": "tool/result",
+        "seq": 0,
+        "time": 1,
+        "data": {"id": "x"},
+        "surfaceOp": "append",
+    }
+    with pytest.raises(InvalidEvent):
+        decode_event(surface, orjson.dumps(surface))
+    with pytest.raises(InvalidEvent):
+        parse_draft({"type": "approval/asked", "data": {"id": "x"}})
+
+
+@pytest.mark.parametrize(
+    "surface_fields",
+    [
+        {},
+        {"surfaceOp": None},
+        {"surfaceOp": []},
+        {"surfaceOp": "prepend"},
+        {"surfaceOp": {"op": "replace", "start": 0}},
+        {"surfaceOp": {"op": "replace", "start": 0, "end": True}},
+        {"surfaceOp": {"op": "replace", "start": -1, "end": 0}},
+        {"surfaceOp": {"op": "replace", "start": 0, "end": 0, "more": 1}},
+        {"surfaceOp": "append", "sourceEventSeqs": []},
+        {"surfaceOp": "append", "sourceEventSeqs": [1, 1]},
+        {"surfaceOp": "append", "sourceEventSeqs": [1.0]},
+        {"surfaceOp": "append", "sourceEventSeqs": "1"},
+        {"surfaceOp": "append", "id": "x"},
+    ],
+)
+def test_a_surface_event_with_any_other_marker_is_refused(surface_fields: dict[str, Any]) -> None:
+    data = {"content": [], "source": {"kind": "user"}}
+    with pytest.raises(InvalidEvent):
+        parse_draft({"type": "user/message", "data": data, **surface_fields})
+
+
+def test_an_event_is_spelled_in_camel_case_in_the_order_of_its_fields() -> None:
+    result = ToolResult(1, 2, "c", (TextBlock("t"),), is_error=False)
+    event = draft(result, cites=(3,)).at(4, 5)
+    assert event.encoded == (
+        b'{"type":"tool/result","seq":4,"time":5,"data":{"turn":1,"step":2,"callId":"c",'
+        b'"content":[{"type":"text","text":"t"}],"isError":false},'
+        b'"sourceEventSeqs":[3],"surfaceOp":"append"}'
+    )
+
+
+PLAIN: dict[Any, st.SearchStrategy[Any]] = {
+    str: st.text(max_size=5),
+    int: st.integers(-(2**63), 2**64 - 1),
+    float: st.floats(allow_nan=False, allow_infinity=False).filter(bool),
+    bool: st.booleans(),
+    type(None): st.none(),
+    Json: st.recursive(st.integers(0, 9) | st.text(max_size=4), st.lists, max_leaves=4).map(
+        Json.of
+    ),
+}
+
+
+def values(kind: Any, depth: int = 0) -> st.SearchStrategy[Any]:
+    """Any value of a type that the catalogue uses."""
+    if kind in PLAIN:
+        return PLAIN[kind]
+    if attrs.has(kind):
+        attrs.resolve_types(kind)
+        fields = {field.name: values(field.type, depth + 1) for field in attrs.fields(kind)}
+        return st.builds(kind, **fields)
+    arguments = get_args(kind)
+    if get_origin(kind) is Literal:
+        return st.sampled_from(arguments)
+    if get_origin(kind) is tuple:
+        return st.just(()) if depth > 4 else st.lists(values(arguments[0], depth + 1)).map(tuple)
+    return st.one_of([values(argument, depth + 1) for argument in arguments])
+
+
+@pytest.mark.parametrize("type_", CATALOGUE)
+@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck])
+@given(data=st.data())
+def test_every_event_of_the_catalogue_comes_back_from_its_bytes(
+    type_: str, data: st.DataObject
+) -> None:
+    made = draft(data.draw(values(CATALOGUE[type_])))
+    event = decode_line(made.at(0, 1).encoded)
+    assert event.type == type_
+    assert event.data == made.data
+    assert draft(event.data).encoded_data == made.encoded_data
