@@ -15,6 +15,7 @@ from actors.subscription import Subscription
 from actors.turn import Turn
 from runtime.envelope import Draft, draft
 from runtime.events import EndReason, InboxQueued
+from runtime.json import check
 from runtime.messages import USER, Block, Message, Source, TextBlock
 from runtime.storage.header import SessionHeader
 from runtime.storage.reader import LogReader
@@ -65,11 +66,15 @@ class Agent:
         return event.seq
 
     async def cancel(self, reason: str = "user") -> None:
-        """Cancel the turn in hand and wait until the log is balanced and durable again."""
+        """Cancel the turn in hand and wait until the log is balanced and durable again.
+
+        Without one it does nothing; the first reason stands. Raises `NotLosslessJson`.
+        """
+        check(reason, "$.reason")
         await self._loop.cancel(EndReason("aborted", reason=reason))
 
     async def wait_idle(self) -> None:
-        """Wait until every turn is over and no prompt is pending."""
+        """Wait until every turn is over and every prompt had one."""
         await self._ref.ask(WhenIdle())
 
     def messages(self) -> tuple[Message, ...]:

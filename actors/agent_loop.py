@@ -7,7 +7,7 @@ import trio
 
 from actors.kernel import Ask, Mail, Mailbox
 from actors.step import LoopInstance
-from actors.turn import Cancel, Turn, run_turn
+from actors.turn import Cancel, Turn, open_turn, run_turn
 from runtime.envelope import Draft
 from runtime.events import EndReason, Trigger
 from runtime.messages import USER, Source
@@ -34,39 +34,52 @@ Request = RunTurn | Wake | WhenIdle
 
 
 class AgentLoop:
-    """Runs turns for one loop instance; `cancel` ends the one in hand."""
+    """Runs turns for one loop instance; `cancel` ends the one in hand.
+
+    A prompt starts a turn once. One that its turn did not get to claim, or that an earlier life of
+    the session left, stays pending and joins the next turn.
+    """
 
     def __init__(self, instance: LoopInstance) -> None:
         self._instance = instance
         self._cancel: Cancel | None = None
         self._turn_over = trio.Event()
+        self._had_a_turn = self._pending_prompts()
+        self._disposed = False
 
     @property
     def running(self) -> bool:
         return self._cancel is not None
 
     async def cancel(self, reason: EndReason) -> None:
-        """Cancel the turn in hand and wait until its end is durable; without one, do nothing."""
+        """Cancel the turn in hand and wait until its end is durable; without one, do nothing.
+
+        The reason `disposed` is the loop's end as well: what still waits starts no turn.
+        """
+        self._disposed = self._disposed or reason.kind == "disposed"
         if self._cancel is not None:
             self._cancel(reason)
             await self._turn_over.wait()
 
     async def run(self, mailbox: Mailbox[Request], *, task_status: trio.TaskStatus[None]) -> None:
-        """Serve the mailbox until it is closed; raises `InvariantViolation` to end the session."""
+        """Serve the mailbox until it is closed or the loop disposed of.
+
+        Raises `InvariantViolation` to end the session.
+        """
         task_status.started()
         async for mail in mailbox:
             waiting = [mail, *iter(mailbox.receive_nowait, None)]
             asked = [one for one in waiting if isinstance(one.message, RunTurn)]
             await self._work(asked)
+            if self._disposed:
+                return
             for one in waiting:
                 if isinstance(one.message, WhenIdle):
                     one.answer(None)
 
     async def _work(self, asked: list[Mail[Request]]) -> None:
-        """Turns until no input is pending that a turn has not seen."""
-        seen: set[int] = set()
-        while asked or self._pending_prompts() - seen:
-            seen |= self._pending_prompts()
+        """Turns until every prompt has had one."""
+        while not self._disposed and (asked or self._pending_prompts() - self._had_a_turn):
             await self._turn(asked)
             asked = []
 
@@ -80,7 +93,9 @@ class AgentLoop:
         self._cancel = cancel
         try:
             trigger = Trigger("message", self._source(queued))
-            turn, violation = await run_turn(self._instance, queued, trigger, cancel)
+            number = await open_turn(self._instance.log, queued, trigger)
+            self._had_a_turn = self._pending_prompts()
+            turn, violation = await run_turn(self._instance, number, cancel)
         finally:
             self._cancel = None
             self._turn_over.set()

@@ -17,7 +17,7 @@ from actors.invariants import Clear
 from actors.kernel import Ref
 from actors.session_log import SessionLog, StepBoundary
 from actors.wire import Model, Stream
-from runtime.envelope import Draft, Event, draft
+from runtime.envelope import Draft, draft
 from runtime.errors import NoRequestHeader
 from runtime.events import AssistantChunk, AssistantMessage, RequestSealed
 from runtime.header import EpochHeader
@@ -82,11 +82,11 @@ class Dispatch:
         try:
             async with model.open(encoded.body) as stream:
                 await answer.follow(stream)
+            return await answer.finish()
         except BaseException:
             with trio.move_on_after(KEEP_SECONDS, shield=True):
                 await answer.keep_interrupted()
             raise
-        return await answer.finish()
 
     def _encode(self, header: EpochHeader) -> Encoded:
         self._continue_last_request()
@@ -148,14 +148,14 @@ class _Writing:
                 await self._append_held()
 
     async def _append_held(self) -> None:
-        events = await self._log.append(*self._take_held())
+        events = await self._log.append(*self._held_drafts())
+        self._held = []
         self._logged += [event.seq for event in events]
         self._appended_at = trio.current_time()
 
-    def _take_held(self) -> Sequence[Draft]:
-        held, self._held = self._held, []
+    def _held_drafts(self) -> Sequence[Draft]:
         turn, step = self._boundary.turn, self._boundary.step
-        return [draft(AssistantChunk(turn, step, chunk)) for chunk in held]
+        return [draft(AssistantChunk(turn, step, chunk)) for chunk in self._held]
 
     async def finish(self) -> Answer:
         """Append the finished message, citing its chunks."""
@@ -185,12 +185,12 @@ class _Writing:
         elif self._held:
             await self._append_held()
 
-    async def _append_message(self, message: AssistantMessage) -> tuple[Event, ...]:
+    async def _append_message(self, message: AssistantMessage) -> None:
         self._held += self._trace.flush()
-        chunks = tuple(self._take_held())
+        chunks = tuple(self._held_drafts())
 
         def drafts(first: int) -> tuple[Draft, ...]:
             cited = (*self._logged, *range(first, first + len(chunks)))
             return (*chunks, draft(message, cites=cited or None))
 
-        return await self._log.append_from(drafts)
+        await self._log.append_from(drafts)

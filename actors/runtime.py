@@ -20,7 +20,7 @@ from actors.options import AgentOptions
 from actors.script import Script
 from actors.session import Host, open_session
 from actors.stores import Grant, Store, open_store
-from actors.wire import HttpModel, Model, open_client
+from actors.wire import HttpModel, Model, close_client, make_client
 from runtime.errors import Refused
 from runtime.events import Owner
 from runtime.llm.providers import Provider, find_provider, read_key
@@ -34,11 +34,11 @@ class Runtime:
         self,
         store: Store,
         nursery: trio.Nursery,
-        client: httpx2.AsyncClient,
         providers: Sequence[Provider | Script],
     ) -> None:
         self.store = store
-        self._nursery, self._client = nursery, client
+        self._nursery = nursery
+        self._client: httpx2.AsyncClient | None = None  # made when it is first needed
         owner = Owner(socket.gethostname(), os.getpid(), _boot_id())
         self._host = Host(store, owner, now_ms, self._find, self._find_model)
         self._records = [given for given in providers if isinstance(given, Provider)]
@@ -115,12 +115,15 @@ class Runtime:
         if name in self._scripts:
             return self._scripts[name]
         provider = find_provider(name, self._records)
+        self._client = self._client or make_client()
         return HttpModel(provider, self._client, read_key(provider, os.environ))
 
     async def close(self) -> None:
         """Close every agent, last started first."""
         for agent in reversed(self._agents):
             await agent.close()
+        if self._client is not None:
+            await close_client(self._client)
 
 
 class ModelMissing(Refused):
@@ -158,8 +161,8 @@ async def open_runtime(
     durable and releases the logs. One error in the block is raised as itself.
     """
     try:
-        async with open_client() as client, trio.open_nursery() as nursery:
-            runtime = Runtime(open_store(store), nursery, client, providers)
+        async with trio.open_nursery() as nursery:
+            runtime = Runtime(open_store(store), nursery, providers)
             try:
                 yield runtime
             finally:

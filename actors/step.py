@@ -17,7 +17,6 @@ from runtime.events import (
     ContextMessage,
     InboxQueued,
     SteeringMessage,
-    StepEnd,
     UserMessage,
 )
 from runtime.header import EpochHeader, LlmCallConfig, RequestHeader, ToolSchema
@@ -54,8 +53,11 @@ class LoopInstance:
         self._prefix: tuple[Message, ...] | None = None
         self._anchored = False
 
-    async def step(self, turn: int, *, first: bool) -> tuple[Answer, list[Draft]]:
-        """One model call and its tool calls; returns the answer and what is left to append."""
+    async def step(self, turn: int, context: list[Draft], *, first: bool) -> Answer:
+        """One model call and its tool calls; all but `step/end` is appended when it returns.
+
+        Extra context of tools is added to `context` as it comes, for after all results.
+        """
         claims = due(self.log, turn, first=first)
         prefix = await self._session_prefix()
         await self._pre_step(turn, prefix, claims)
@@ -65,8 +67,8 @@ class LoopInstance:
         if answer.finish == "content-filter":
             text = "the provider withheld its answer; ask in another way"
             raise LlmFailure(Failure("CONTENT_FILTER", text))
-        context = await self._runner.run(boundary, answer.message)
-        return answer, [*context, draft(StepEnd(boundary.turn, boundary.step))]
+        await self._runner.run(boundary, answer.message, context)
+        return answer
 
     async def _session_prefix(self) -> tuple[Message, ...]:
         if self._prefix is None:

@@ -22,20 +22,20 @@ class ToolRunner:
     tools: Mapping[str, Tool]
     seams: Seams
 
-    async def run(self, boundary: StepBoundary, message: AssistantMessage) -> list[Draft]:
+    async def run(
+        self, boundary: StepBoundary, message: AssistantMessage, context: list[Draft]
+    ) -> None:
         """Run every call of `message` in its order; each result is appended when it is there.
 
-        Returns drafts of the extra context that tools and seams left, for after all results.
+        The extra context that tools and seams leave is added to `context`, for after all results.
         Cancelled, the call in hand and those after it have no result yet: the turn's closing
         gives them one.
         """
-        context: list[Draft] = []
         for call in tool_calls(message.content):
             outcome = await self._run_call(boundary, call)
             if outcome.context:
                 source = Source("plugin", plugin=call.name)
                 context.append(draft(ContextMessage(outcome.context, source)))
-        return context
 
     async def _run_call(self, boundary: StepBoundary, call: ToolCallBlock) -> Outcome:
         view = CallView(boundary.turn, boundary.step, call.id, call.name, call.arguments)

@@ -12,7 +12,7 @@ from actors.invariants import InvariantViolation
 from actors.kernel import ActorCrashed, ActorStopped
 from actors.session_log import SessionLog
 from actors.step import LoopInstance
-from runtime.envelope import Draft, draft
+from runtime.envelope import Draft, Event, draft
 from runtime.events import (
     AssistantMessage,
     CompactEnd,
@@ -24,6 +24,7 @@ from runtime.events import (
     TurnEnd,
     TurnStart,
 )
+from runtime.json import clean_text
 from runtime.llm.chunks import Usage
 from runtime.llm.failures import LlmFailure
 from runtime.messages import TextBlock, text_of, tool_calls
@@ -68,84 +69,108 @@ class Cancel:
 
 @attrs.define
 class _Progress:
-    """What a turn has to show so far; `closing` are the drafts that end its open step."""
+    """What a turn has to show so far; `context` joins its open step after all results."""
 
     text: str = ""
     usage: Usage = attrs.field(factory=Usage)
     step: int = 0
     max_tokens: bool = False
-    closing: list[Draft] = attrs.field(factory=list)
+    context: list[Draft] = attrs.field(factory=list)
     violation: InvariantViolation | None = None
 
-    def take(self, message: AssistantMessage) -> None:
-        self.step = message.step
-        self.text = text_of(message.content)
-        if message.usage is not None:
-            self.usage = _sum(self.usage, message.usage)
+    def see(self, event: Event) -> None:
+        """Take note of what a model said, also of an answer that was cut."""
+        message = event.data if event.type == "assistant/message" else None
+        if isinstance(message, AssistantMessage):
+            self.step = message.step
+            self.text = text_of(message.content)
+            self.usage = _sum(self.usage, message.usage or Usage())
+
+
+async def open_turn(log: SessionLog, queued: Sequence[Draft], trigger: Trigger) -> int:
+    """Append `queued` and `turn/start` as one batch; returns the number of the turn."""
+    number = log.live.rules.structure.turn + 1
+    await log.append(*queued, draft(TurnStart(number, trigger)))
+    return number
 
 
 async def run_turn(
-    instance: LoopInstance, queued: Sequence[Draft], trigger: Trigger, cancel: Cancel
+    instance: LoopInstance, turn: int, cancel: Cancel
 ) -> tuple[Turn, InvariantViolation | None]:
-    """Append `queued` and `turn/start`, take steps until the model is done, append `turn/end`.
+    """Take steps of the open turn until the model is done, then append `turn/end`.
 
     Model failures, seam errors and cancellation end the turn with a reason; the log is balanced
     and durable when this returns. A violation is returned beside the turn: it ends the session.
     Raises what the log writer does. Cancelled from outside, it closes the turn as `disposed`.
     """
     log, progress = instance.log, _Progress()
-    number = log.live.rules.structure.turn + 1
-    await log.append(*queued, draft(TurnStart(number, trigger)))
     reason = EndReason("disposed")
+    unobserve = log.observe(progress.see)
     try:
-        with cancel.scope:
-            reason = await _attempt(instance, number, progress)
-        if cancel.scope.cancelled_caught:
-            reason = cancel.reason
+        reason = await _attempt(instance, turn, progress, cancel)
     except (LogFailed, ActorCrashed, ActorStopped):
         raise
     except BaseException:
-        await _close(log, number, reason, progress)
+        await _close(log, turn, reason, progress)
         raise
-    end_seq = await _close(log, number, reason, progress)
-    turn = Turn(number, progress.text, reason, progress.usage, end_seq)
-    return turn, progress.violation
+    finally:
+        unobserve()
+    end_seq = await _close(log, turn, reason, progress)
+    return Turn(turn, progress.text, reason, progress.usage, end_seq), progress.violation
 
 
-async def _attempt(instance: LoopInstance, turn: int, progress: _Progress) -> EndReason:
+async def _attempt(
+    instance: LoopInstance, turn: int, progress: _Progress, cancel: Cancel
+) -> EndReason:
+    # The scope takes its own Cancelled out of a group and lets the rest go on as an Exception, so
+    # the handlers have to stand around it.
     try:
-        return await _steps(instance, turn, progress)
-    except LlmFailure as error:
-        failure = error.failure
-        return _error(instance, failure.message, failure.code)
+        with cancel.scope:
+            return await _steps(instance, turn, progress)
     except InvariantViolation as violation:
         progress.violation = violation
         return _error(instance, str(violation), "INVARIANT")
     except (LogFailed, ActorCrashed, ActorStopped):
         raise
     except Exception as error:  # noqa: BLE001 - whatever a seam raises ends the turn only
-        _log.exception("turn %d of session %s failed", turn, instance.log.session_id)
-        return _error(instance, f"{type(error).__name__}: {error}", "UNKNOWN")
+        if not cancel.scope.cancel_called:
+            return _failed(instance, turn, error)
+    return cancel.reason
+
+
+def _failed(instance: LoopInstance, turn: int, error: Exception) -> EndReason:
+    if isinstance(error, LlmFailure):
+        return _error(instance, error.failure.message, error.failure.code)
+    session = instance.log.session_id
+    _log.error("turn %d of session %s failed", turn, session, exc_info=error)
+    return _error(instance, _said(error), "UNKNOWN")
+
+
+def _said(error: Exception) -> str:
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except Exception:  # noqa: BLE001 - `__str__` is code of the seam too
+        return name
 
 
 def _error(instance: LoopInstance, message: str, code: str) -> EndReason:
     step = instance.log.live.rules.structure.last_step
-    return EndReason("error", step=step, message=message, code=code)
+    return EndReason("error", step=step, message=clean_text(message), code=code)
 
 
 async def _steps(instance: LoopInstance, turn: int, progress: _Progress) -> EndReason:
     log = instance.log
     while True:
-        answer, progress.closing = await instance.step(turn, first=progress.step == 0)
-        progress.take(answer.message)
+        answer = await instance.step(turn, progress.context, first=progress.step == 0)
         progress.max_tokens = progress.max_tokens or answer.finish == "max-tokens"
         waiting = any(e.target == "step" for e in log.live.rules.inbox.pending.values())
         if not (tool_calls(answer.message.content) or waiting):
             return EndReason("max-tokens" if progress.max_tokens else "completed")
         if progress.step >= instance.options.max_steps:
             return EndReason("budget", limit="steps")
-        closing, progress.closing = progress.closing, []
-        await log.append(*closing)
+        await log.append(*progress.context, draft(StepEnd(turn, progress.step)))
+        progress.context = []
 
 
 async def _close(log: SessionLog, turn: int, reason: EndReason, progress: _Progress) -> int:
@@ -165,15 +190,13 @@ def _closers(log: SessionLog, progress: _Progress) -> list[Draft]:
     step = rules.structure.step
     if step is None:
         return drafts
-    if progress.closing:
-        return [*drafts, *progress.closing]
     for call_id in step.waiting:
         started = call_id in step.started
         code, text = ("ABORTED", ABORTED) if started else ("NOT_STARTED", NOT_STARTED)
         error = ToolError("ToolAborted", code)
         result = ToolResult(step.turn, step.number, call_id, (TextBlock(text),), True, error)
         drafts.append(draft(result))
-    return [*drafts, draft(StepEnd(step.turn, step.number))]
+    return [*drafts, *progress.context, draft(StepEnd(step.turn, step.number))]
 
 
 def _sum(one: Usage, other: Usage) -> Usage:

@@ -39,6 +39,8 @@ __all__ = [
     "Phase",
     "Stream",
     "Timeouts",
+    "close_client",
+    "make_client",
     "open_client",
 ]
 
@@ -66,14 +68,13 @@ class Model(Protocol):
         ...
 
 
-@asynccontextmanager
-async def open_client() -> AsyncIterator[httpx2.AsyncClient]:
-    """A client to share between models; leaving closes its connections, cancelled or not.
+def make_client() -> httpx2.AsyncClient:
+    """A client to share between models, to be closed with `close_client`.
 
     It takes no proxy from the environment, follows no redirect and has no limits, so that nothing
-    but the `Timeouts` of a model ends a request.
+    but the `Timeouts` of a model ends a request. Making it loads certificates, some 40 ms.
     """
-    client = httpx2.AsyncClient(
+    return httpx2.AsyncClient(
         trust_env=False,
         follow_redirects=False,
         timeout=None,
@@ -81,11 +82,22 @@ async def open_client() -> AsyncIterator[httpx2.AsyncClient]:
             max_keepalive_connections=KEPT_CONNECTIONS, keepalive_expiry=KEPT_SECONDS
         ),
     )
+
+
+async def close_client(client: httpx2.AsyncClient) -> None:
+    """Close the client's connections, cancelled or not."""
+    with trio.move_on_after(CLOSE_SECONDS, shield=True):
+        await client.aclose()
+
+
+@asynccontextmanager
+async def open_client() -> AsyncIterator[httpx2.AsyncClient]:
+    """A client for the length of a block."""
+    client = make_client()
     try:
         yield client
     finally:
-        with trio.move_on_after(CLOSE_SECONDS, shield=True):
-            await client.aclose()
+        await close_client(client)
 
 
 def _check_key(model: HttpModel, _field: object, key: str | None) -> None:
