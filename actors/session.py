@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,8 @@ from runtime.llm.providers import Provider
 from runtime.llm.wires import CHAT
 from runtime.request import Request, last_sealed_request
 from runtime.storage.reader import LogReader
+
+_log = logging.getLogger("refold")
 
 
 @attrs.frozen
@@ -67,8 +70,12 @@ async def open_session(
                 ref = await tree.start(loop.run, spec=Spec("agent loop", mailbox=64))
                 agent = Agent(header, log, loop, ref, open_reader)
                 task_status.started(agent)
-                await _first(agent.stop, tree.failed)
+                await agent.stop.wait()
                 await loop.cancel(EndReason("disposed"))
+    except Exception as failure:
+        if agent is None:
+            raise
+        _log.error("session %s has ended: %s", header.id, failure)
     finally:
         if agent is not None:
             agent.stopped.set()
@@ -118,15 +125,3 @@ def _instance(
     mode, chunks = options.get("invariants", "enforce"), options.get("chunks", "coalesced")
     dispatch = Dispatch(log, clearance, mode, host.find_model, CHAT, chunks, last_request)
     return LoopInstance(log, dispatch, configured)
-
-
-async def _first(one: trio.Event, other: trio.Event) -> None:
-    """Wait until one of two events happens."""
-    async with trio.open_nursery() as nursery:
-
-        async def wait(event: trio.Event) -> None:
-            await event.wait()
-            nursery.cancel_scope.cancel(reason="one of the two happened")
-
-        nursery.start_soon(wait, one)
-        nursery.start_soon(wait, other)

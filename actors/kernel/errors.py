@@ -1,7 +1,8 @@
-"""How an ask can end other than in a reply. Three different things:
+"""How an ask can end other than in a reply, and how a supervisor gives up.
 
 `ActorStopped`: you, or the end of the run, closed it. `ActorCrashed`: it broke while it had your
-message, or before. `MailboxFull`: nothing was taken; wait, or send less.
+message, or before. `MailboxFull`: nothing was taken; wait, or send less. `AskCycle`: waiting would
+never have ended. `RestartLimit`: a child broke too often.
 """
 
 from __future__ import annotations
@@ -39,3 +40,28 @@ class MailboxFull(Refused):
 
     def __str__(self) -> str:
         return f"the mailbox of {self.actor} is full; wait for it with `tell`, or send less"
+
+
+@attrs.define(eq=False)
+class AskCycle(Refused):
+    """An ask that would have waited for itself; `chain` names the actors that wait, in order."""
+
+    chain: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{' -> '.join(self.chain)} would wait for itself; send a message and go on instead"
+
+
+@attrs.define(eq=False)
+class RestartLimit(Broken):
+    """A child that was restarted too often; its last crash is attached as `__cause__`."""
+
+    actor: str
+    restarts: int
+    period: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.actor} failed more than {self.restarts} times in {self.period:g} s, "
+            f"the last time with: {self.__cause__}"
+        )

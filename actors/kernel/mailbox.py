@@ -2,19 +2,28 @@
 
 A mailbox is bounded and belongs to the supervisor, not to the actor's task: a memory channel
 discards what is buffered when its receiver closes, and a lost ask would hang its sender for ever.
+It outlives a crash: the message in hand fails, the rest waits for the restarted actor.
 """
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar, cast
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
 
 import attrs
 import trio
 
-from actors.kernel.errors import ActorCrashed, ActorStopped, MailboxFull
+from actors.kernel.errors import ActorCrashed, ActorStopped, AskCycle, MailboxFull
 
 R = TypeVar("R")
 M = TypeVar("M")
+
+Size: TypeAlias = "int | Literal['latest']"
+"""How many messages may wait; `latest` keeps one, the newest, for displays of progress."""
+
+waiting_chain: ContextVar[tuple[str, ...]] = ContextVar("waiting_chain", default=())
+"""The actors that wait for what this task does, the first asker first."""
 
 
 class Ask(Generic[R]):
@@ -22,11 +31,7 @@ class Ask(Generic[R]):
 
 
 class Promise(Generic[R]):
-    """One answer on its way back; a second one is dropped, since nobody waits for it.
-
-    `owed` is where the mailbox keeps what its actor still owes: an actor that goes leaves no
-    promise open.
-    """
+    """One answer on its way back; a second one is dropped, since nobody waits for it."""
 
     def __init__(self, owed: set[Promise[Any]]) -> None:
         self._owed = owed
@@ -42,10 +47,16 @@ class Promise(Generic[R]):
         self._set(None, error)
 
     def _set(self, value: Any, error: Exception | None) -> None:
-        if self in self._owed:
-            self._owed.remove(self)
+        if not self._arrived.is_set():
+            self._owed.discard(self)
             self._value, self._error = value, error
             self._arrived.set()
+
+    def take_over(self, owed: set[Promise[Any]]) -> None:
+        """From now on this answer is owed by whoever has the message in hand."""
+        self._owed.discard(self)
+        self._owed = owed
+        owed.add(self)
 
     async def wait(self) -> R:
         """The answer; raises what it failed with. Cancelling a wait withdraws nothing."""
@@ -60,48 +71,72 @@ class Mail(Generic[M]):
     """A message in hand; an ask is ended with `answer` or `fail`, a tell by doing nothing."""
 
     message: M
-    _reply: Promise[Any] | None = attrs.field(alias="reply", repr=False)
+    reply: Promise[Any] | None = attrs.field(default=None, repr=False)
+    chain: tuple[str, ...] = ()
 
     def answer(self, value: object) -> None:
-        if self._reply is not None:
-            self._reply.keep(value)
+        if self.reply is not None:
+            self.reply.keep(value)
 
     def fail(self, error: Exception) -> None:
-        if self._reply is not None:
-            self._reply.fail(error)
+        if self.reply is not None:
+            self.reply.fail(error)
 
 
 class Mailbox(Generic[M]):
     """An actor's queue, as the actor sees it: `async for mail in mailbox`.
 
-    Iteration ends once the mailbox is closed and empty.
+    Iteration ends once the mailbox is closed and empty. `lost` counts tells that nobody took.
     """
 
-    def __init__(self, actor: str, size: int) -> None:
+    def __init__(self, actor: str, size: Size, dead_letter: Callable[[str, Any], None]) -> None:
         self.actor = actor
-        self.owed: set[Promise[Any]] = set()
-        self._send, self._receive = trio.open_memory_channel[Mail[M]](size)
+        self.lost = 0
+        self.taken_at: float | None = None
+        self.queued: set[Promise[Any]] = set()
+        self.in_hand: set[Promise[Any]] = set()
+        self._newest_wins = size == "latest"
+        capacity = 1 if size == "latest" else size
+        self._send, self._receive = trio.open_memory_channel[Mail[M]](capacity)
+        self._dead_letter = dead_letter
         self._ended: Exception | None = None
 
     def __aiter__(self) -> Mailbox[M]:
         return self
 
     async def __anext__(self) -> Mail[M]:
+        self.taken_at = None
         try:
-            return await self._receive.receive()
+            return self._take(await self._receive.receive())
         except trio.EndOfChannel:
             raise StopAsyncIteration from None
 
     def receive_nowait(self) -> Mail[M] | None:
         """The next mail if one is there."""
         try:
-            return self._receive.receive_nowait()
+            return self._take(self._receive.receive_nowait())
         except (trio.WouldBlock, trio.EndOfChannel):
             return None
 
+    def _take(self, mail: Mail[M]) -> Mail[M]:
+        if mail.reply is not None:
+            mail.reply.take_over(self.in_hand)
+        self.taken_at = trio.current_time()
+        waiting_chain.set((*mail.chain, self.actor))
+        return mail
+
     def promise(self) -> Promise[Any]:
         """A further answer that this actor owes somebody, for work that a first one announced."""
-        return Promise(self.owed)
+        return Promise(self.in_hand)
+
+    def statistics(self) -> trio.MemoryChannelStatistics:
+        """How full the queue is and was, and how many senders wait for room."""
+        return self._send.statistics()
+
+    def crashed(self, crash: Exception) -> None:
+        """Fail what the actor had in hand; what is queued waits for the restarted one."""
+        self.taken_at = None
+        _fail_all(self.in_hand, _crash_of(self.actor, crash))
 
     def close(self) -> None:
         """Take nothing new; what is queued can still be received."""
@@ -109,19 +144,30 @@ class Mailbox(Generic[M]):
         self._send.close()
 
     def end(self, crash: Exception | None) -> None:
-        """Fail every ask that has no reply: the actor is gone, by stop or by `crash`."""
-        error: Exception = ActorStopped(self.actor)
-        if crash is not None:
-            error = ActorCrashed(self.actor)
-            error.__cause__ = crash
+        """The actor is gone, by stop or by `crash`: fail every ask, count and hand over tells."""
+        error = ActorStopped(self.actor) if crash is None else _crash_of(self.actor, crash)
         self._ended = error
-        for reply in tuple(self.owed):
-            reply.fail(error)
+        self.taken_at = None
+        while (mail := self._drained()) is not None:
+            if mail.reply is None:
+                self.lost += 1
+                self._dead_letter(self.actor, mail.message)
+        _fail_all(self.queued | self.in_hand, error)
         self._send.close()
         self._receive.close()
 
+    def _drained(self) -> Mail[M] | None:
+        try:
+            return self._receive.receive_nowait()
+        except (trio.WouldBlock, trio.EndOfChannel):
+            return None
+
     async def put(self, mail: Mail[M]) -> None:
         self._refuse_when_ended()
+        if self._newest_wins:
+            await trio.lowlevel.checkpoint()
+            self.put_nowait(mail)
+            return
         try:
             await self._send.send(mail)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -129,6 +175,8 @@ class Mailbox(Generic[M]):
 
     def put_nowait(self, mail: Mail[M]) -> None:
         self._refuse_when_ended()
+        if self._newest_wins:
+            self._drained()
         try:
             self._send.send_nowait(mail)
         except trio.WouldBlock:
@@ -139,27 +187,42 @@ class Mailbox(Generic[M]):
             raise self._ended
 
 
+def _fail_all(promises: set[Promise[Any]], error: Exception) -> None:
+    for promise in tuple(promises):
+        promise.fail(error)
+
+
+def _crash_of(actor: str, crash: Exception) -> ActorCrashed:
+    error = ActorCrashed(actor)
+    error.__cause__ = crash
+    return error
+
+
 class Ref(Generic[M]):
     """Where others send an actor its messages."""
 
     def __init__(self, mailbox: Mailbox[M]) -> None:
         self._mailbox = mailbox
 
+    @property
+    def actor(self) -> str:
+        return self._mailbox.actor
+
     async def tell(self, message: M) -> None:
         """Queue a message, waiting for room; cancelled while waiting, nothing was sent."""
-        await self._mailbox.put(Mail(message, None))
+        await self._mailbox.put(Mail(message))
 
     def tell_nowait(self, message: M) -> None:
         """Queue a message or raise `MailboxFull`."""
-        self._mailbox.put_nowait(Mail(message, None))
+        self._mailbox.put_nowait(Mail(message))
 
     async def ask(self, message: Ask[R]) -> R:
         """Send and wait for the reply; raises what the actor answered, or that it is gone.
 
+        Raises `AskCycle` at once where the actor waits, however indirectly, for this very task.
         Cancelled after the message was taken, the reply is dropped; what it did stays done.
         """
-        reply = await self._post(message)
-        return await reply.wait()
+        return await (await self._post(message)).wait()
 
     async def ask_whole(self, message: Ask[R]) -> R:
         """As `ask`, but not cancellable once the message is queued.
@@ -173,10 +236,13 @@ class Ref(Generic[M]):
         return value  # noqa: RET504 - type checkers assume that a scope may swallow
 
     async def _post(self, message: Ask[R]) -> Promise[R]:
-        reply: Promise[R] = Promise(self._mailbox.owed)
+        chain = waiting_chain.get()
+        if self.actor in chain:
+            raise AskCycle((*chain[chain.index(self.actor) :], self.actor))
+        reply: Promise[R] = Promise(self._mailbox.queued)
         try:
-            await self._mailbox.put(Mail(cast("M", message), reply))
+            await self._mailbox.put(Mail(cast("M", message), reply, chain))
         except BaseException:
-            self._mailbox.owed.discard(reply)
+            self._mailbox.queued.discard(reply)
             raise
         return reply

@@ -278,15 +278,16 @@ async def test_a_failed_sync_fails_whoever_waits_and_ends_the_writer() -> None:
     held = HeldGrant(await store.create(SessionHeader("s", 0)), broken=True)
     held.go.set()
     live = LiveLog("s", 0)
-    async with open_supervisor("s") as tree:
-        ref = await tree.start(log_writer, live, held, OWNER, lambda: 7, spec=Spec("log"))
-        log = SessionLog(live, ref)
-        with pytest.raises(LogFailed):
-            await log.append(TODO, flush=True)
-        with pytest.raises(ActorCrashed) as crashed:
-            await log.append(TODO)
-        assert isinstance(crashed.value.__cause__, LogFailed)
-        await tree.failed.wait()
+    with pytest.raises(LogFailed):
+        async with open_supervisor("s") as tree:
+            ref = await tree.start(log_writer, live, held, OWNER, lambda: 7, spec=Spec("log"))
+            log = SessionLog(live, ref)
+            with trio.CancelScope(shield=True):
+                with pytest.raises(LogFailed):
+                    await log.append(TODO, flush=True)
+                with pytest.raises(ActorCrashed) as crashed:
+                    await log.append(TODO)
+                assert isinstance(crashed.value.__cause__, LogFailed)
     assert held.syncs == 1
 
 
