@@ -8,6 +8,8 @@ merely optional (absent is the only spelling of absent). Whatever does not fit r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import or_
 from typing import Any, TypeVar, get_args, get_origin
 
 import attrs
@@ -63,7 +65,7 @@ def _present(value: object, kind: Any) -> object:
     """An optional field that is there: `null` is no spelling of absent."""
     if value is None:
         raise Misfit("null stands for nothing here; leave the key out")
-    inner = next(arg for arg in get_args(kind) if arg is not type(None))
+    inner = reduce(or_, (arg for arg in get_args(kind) if arg is not type(None)))
     return _converter.structure(value, inner)
 
 

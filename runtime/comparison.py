@@ -80,8 +80,9 @@ def rebuild_step(events: Sequence[Event], step: Step) -> StepRequest:
 class Divergence:
     """The first byte in which two bodies differ.
 
-    `path` is a JSON pointer into the body. `cause` is the event of the second log that made it:
-    the header in force, a replacement, or the event of the first message that differs.
+    `path` is a JSON pointer into the body. `cause` is the event that made it: the request header,
+    a replacement, or the event of the first message that differs. It stands in the log of the
+    second step; in one log, it is what happened between the two, whichever was named first.
     """
 
     offset: int
@@ -128,7 +129,7 @@ def compare_steps(one: StepRequest, other: StepRequest) -> Comparison:
     divergence = None
     if kept < min(ends):
         path = _parting(orjson.loads(bodies[0]), orjson.loads(bodies[1]))
-        divergence = Divergence(kept, path, _cause(one, other, path, kept))
+        divergence = Divergence(kept, path, _cause(*_in_log_order(one, other), path, kept))
     drift = compare_headers(one.request.header, other.request.header)
     share = kept_share(kept, len(bodies[0]), one.codec)
     return Comparison(bodies, kept, share, divergence, tuple(drift))
@@ -159,6 +160,12 @@ def _pointer(path: str, key: str) -> str:
     return f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
 
 
+def _in_log_order(one: StepRequest, other: StepRequest) -> tuple[StepRequest, StepRequest]:
+    if one.events is other.events and other.step.boundary < one.step.boundary:
+        return other, one
+    return one, other
+
+
 def _cause(one: StepRequest, other: StepRequest, path: str, offset: int) -> Event:
     index = _derived_index(other, path)
     if index is None or index != _derived_index(one, path):
@@ -183,18 +190,23 @@ def _derived_index(side: StepRequest, path: str) -> int | None:
 
 def _header_behind(side: StepRequest, offset: int) -> Event:
     """The header event that first wrote what the body of `side` has at `offset`."""
-    opening = _opening(side, side.request.header)
     cause = None
     for event, header in _headers_up_to_request(side):
-        if cause is None and header != side.request.header:
-            continue
-        agrees = common_prefix(_opening(side, header), opening) > min(offset, len(opening) - 1)
-        same_config = offset < len(opening) or header.config == side.request.header.config
-        if not (agrees and same_config):
+        if _writes_the_same(side, header, offset):
+            cause = event
+        elif cause is not None:
             break
-        cause = event
     assert cause is not None, "a request is rebuilt with a header that its log holds"
     return cause
+
+
+def _writes_the_same(side: StepRequest, header: EpochHeader, offset: int) -> bool:
+    """Whether `header` puts at `offset` what the header of `side` puts there."""
+    own = side.request.header
+    opening = _opening(side, own)
+    if offset < len(opening):
+        return common_prefix(_opening(side, header), opening) > offset
+    return header == own  # past its own bytes, a header decides how messages are written
 
 
 def _headers_up_to_request(side: StepRequest) -> Iterator[tuple[Event, EpochHeader]]:

@@ -131,9 +131,10 @@ def make_folder(port: Port, folder: Path) -> None:
     port.sync_directory(folder.parent)
 
 
-def remove(port: Port, path: Path) -> None:
-    """Unlink `path` if it is there."""
+def remove(port: Port, path: Path) -> bool:
+    """Unlink `path`; False if it is not there."""
     try:
         port.unlink(path)
     except FileNotFoundError:
-        return
+        return False
+    return True

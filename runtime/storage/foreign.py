@@ -8,10 +8,10 @@ import orjson
 
 from runtime.envelope import refuse_legacy
 from runtime.storage.errors import LogCorrupt
-from runtime.storage.framing import Data, Record, lines
+from runtime.storage.framing import Record, lines
 
 
-def read_events(data: Data, start: int, path: str) -> tuple[list[Record], int]:
+def read_events(data: bytes, start: int, path: str) -> tuple[list[Record], int]:
     """The events from `start` on, and where an unfinished last line begins.
 
     Raises `LogCorrupt` for a line that is no event or not the next one, `LegacyEvent`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import attrs
 
@@ -44,19 +45,19 @@ def seeded(header: SessionHeader, found: Scan, point: Record) -> SessionHeader:
 
 
 def write_fork(
-    port: Port, layout: Layout, source: int, point: Record, header: SessionHeader
+    port: Port, layout: Layout, source: int, lines: range, header: SessionHeader
 ) -> None:
-    """Make the log of `header.id` from the lines of `source` up to `point`, durable and whole.
+    """Make the log of `header.id` from the bytes `lines` of `source`, durable and whole.
 
     Call it with the new session's lock held. Raises `AlreadyExists`, `OSError`; then nothing is
     left.
     """
-    draft, path = layout.fork(header.id), layout.log(header.id)
+    draft = layout.fork(header.id)
     remove(port, draft)
     remove(port, layout.head(header.id))
     try:
-        _fill(port, layout, source, point, header)
-        port.link(draft, path)
+        _fill(port, draft, source, lines, frame_header(header))
+        port.link(draft, layout.log(header.id))
     except FileExistsError:
         raise AlreadyExists(header.id) from None
     finally:
@@ -64,13 +65,10 @@ def write_fork(
     port.sync_directory(layout.folder)
 
 
-def _fill(port: Port, layout: Layout, source: int, point: Record, header: SessionHeader) -> None:
-    first = frame_header(header)
-    target = port.open(layout.fork(header.id), os.O_RDWR | os.O_CREAT | os.O_EXCL)
+def _fill(port: Port, draft: Path, source: int, lines: range, first: bytes) -> None:
+    target = port.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
         write_all(port, target, first, 0)
-        start = port.pread(source, 65536, 0).index(b"\n") + 1
-        lines = range(start, point.offset + point.length)
         copy_all(port, source, target, lines, len(first))
         port.fdatasync(target)
     finally:

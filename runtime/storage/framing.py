@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from mmap import mmap
-from typing import TypeAlias
+from functools import lru_cache
 from zlib import crc32
 
 import attrs
 import orjson
 
+from runtime.json import encode
 from runtime.storage.header import SessionHeader, unparse_header
-
-Data: TypeAlias = "bytes | mmap"
 
 COVERED = 17
 """Where the bytes under a line's checksum begin."""
@@ -67,8 +65,8 @@ def seal(covered: bytes, seed: int = 0) -> tuple[bytes, int]:
 
 
 def frame_header(header: SessionHeader) -> bytes:
-    """The header's line, newline included."""
-    return seal(b"," + orjson.dumps(unparse_header(header))[1:])[0]
+    """The header's line, newline included; raises `NotLosslessJson`."""
+    return seal(b"," + encode(unparse_header(header))[1:])[0]
 
 
 def frame_batch(events: Sequence[bytes], chain: int, dur: int) -> tuple[bytes, int]:
@@ -85,12 +83,13 @@ def frame_batch(events: Sequence[bytes], chain: int, dur: int) -> tuple[bytes, i
     return b"".join(lines), chain
 
 
-def read_envelope(encoded: Data) -> tuple[str, int] | None:
+def read_envelope(encoded: bytes) -> tuple[str, int] | None:
     """Type and seq of an encoded event, or None if it does not start as one does."""
     match = _EVENT.match(encoded)
     return None if match is None else (text(match[1]), int(match[2]))
 
 
+@lru_cache(maxsize=1024)  # a log has few types
 def text(raw: bytes) -> str:
     """The text of a JSON string's inside."""
     if b"\\" in raw:
@@ -98,13 +97,13 @@ def text(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
-def is_whole(data: Data, start: int, end: int, seed: int) -> bool:
+def is_whole(data: bytes, start: int, end: int, seed: int) -> bool:
     """Whether the line at `start`, without its newline, has a checksum that fits `seed`."""
     match = SEALED.match(data, start, end)
     return match is not None and crc32(data[start + COVERED : end], seed) == int(match[1], 16)
 
 
-def record_at(data: Data, start: int, end: int, base: int = 0) -> Record:
+def record_at(data: bytes, start: int, end: int, base: int = 0) -> Record:
     """The verified record whose line, without its newline, is `data[start:end]`.
 
     `base` is where `data` begins in the log.
@@ -113,18 +112,18 @@ def record_at(data: Data, start: int, end: int, base: int = 0) -> Record:
     assert match is not None, "only verified lines become records"
     crc, framing, dur, left, type_, seq = match.groups()
     return Record(
-        offset=base + start,
-        length=end + 1 - start,
-        seq=int(seq),
-        type=text(type_),
-        dur=int(dur),
-        left=int(left or 0),
-        crc=crc.decode(),
-        encoded=b"{" + data[start + COVERED + len(framing) : end],
+        base + start,
+        end + 1 - start,
+        int(seq),
+        text(type_),
+        int(dur),
+        int(left or 0),
+        crc.decode(),
+        b"{" + data[start + COVERED + len(framing) : end],
     )
 
 
-def lines(data: Data, start: int = 0) -> Iterator[tuple[int, int]]:
+def lines(data: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
     """Start and end, without the newline, of each whole line; a line ends at 0x0A only."""
     while (end := data.find(b"\n", start)) >= 0:
         yield start, end

@@ -51,14 +51,17 @@ def read_head(port: Port, path: Path) -> Head | None:
     return Head(fields["seq"], fields["end"], fields["chain"])
 
 
-def check_head(found: Scan, head: Head | None, path: str) -> None:
-    """Raise `LogCorrupt` if the log is not what `head` saw, or ends before it."""
+def check_head(found: Scan | None, head: Head | None, path: str) -> None:
+    """Raise `LogCorrupt` if the log is not what `head` saw, or ends before it.
+
+    `found` is None for a file that ends inside its header line.
+    """
     if head is None:
         return
-    count = len(found.records)
-    if head.seq >= count:
+    count = 0 if found is None else len(found.records)
+    if found is None or head.seq >= count:
         what = f"the log's end, though seq {head.seq} was durable when it was last closed"
-        raise LogCorrupt(path, found.end, count + 2, count, what, found)
+        raise LogCorrupt(path, 0 if found is None else found.end, count + 2, count, what, found)
     record = found.records[head.seq]
     if (record.offset + record.length, record.chain) != (head.end, head.chain):
         what = "another record than when the log was last closed"

@@ -56,8 +56,8 @@ def parse_header(
     """A header from its JSON form, without its checksum.
 
     In a foreign log a missing version counts as 0, keys that we do not know are passed over, and
-    the id may be a placeholder: `expected_id` wins. Raises `UnsupportedVersion`, `IdMismatch`,
-    `InvalidHeader`, `InvalidSessionId`.
+    ids may be placeholders: `expected_id` wins, and a parent's is left out. Raises
+    `UnsupportedVersion`, `IdMismatch`, `InvalidHeader`, `InvalidSessionId`.
     """
     if record.get("type") != "session":
         raise InvalidHeader(f"its type is {record.get('type')!r}, not 'session'")
@@ -65,9 +65,16 @@ def parse_header(
     fields = {key: value for key, value in record.items() if key not in ("type", "version")}
     if foreign:
         fields = {key: value for key, value in fields.items() if key in _KEYS}
-        if expected_id is not None:
-            fields["id"] = expected_id
+        fields = _without_placeholders(fields, expected_id)
     return _checked(_structure(fields), expected_id)
+
+
+def _without_placeholders(fields: dict[str, Any], expected_id: str | None) -> dict[str, Any]:
+    kept = fields if expected_id is None else {**fields, "id": expected_id}
+    parent = kept.get("parentSession")
+    if isinstance(parent, str) and _ID.fullmatch(parent) is None:
+        del kept["parentSession"]
+    return kept
 
 
 def _check_version(version: object) -> None:

@@ -9,10 +9,12 @@ from functools import partial
 from pathlib import Path
 
 from runtime.errors import InvalidSessionId, RefoldError
+from runtime.events import SessionRecovered
 from runtime.storage import recovery
 from runtime.storage.errors import AlreadyExists, ForeignLog, NotFound, SessionBusy
 from runtime.storage.files import check_local, exists, open_plain, read_all, remove, reported
 from runtime.storage.fork import fork_point, seeded, write_fork
+from runtime.storage.framing import frame_header
 from runtime.storage.head import check_head, read_head
 from runtime.storage.header import SessionHeader, check_session_id
 from runtime.storage.layout import SUFFIX, Layout
@@ -22,6 +24,7 @@ from runtime.storage.owners import is_running
 from runtime.storage.port import OS, Port
 from runtime.storage.reader import LogReader
 from runtime.storage.tail import Scan, scan
+from runtime.storage.walk import Records
 
 
 class JsonlFolder:
@@ -40,10 +43,11 @@ class JsonlFolder:
     def create(self, header: SessionHeader) -> JsonlLog:
         """A new log, locked; its file is made by the first append.
 
-        Raises `AlreadyExists`, `SessionBusy`.
+        Raises `AlreadyExists`, `SessionBusy`, `NotLosslessJson`.
         """
         with self._locked(header.id) as release:
             self._check_free(header.id)
+            frame_header(header)  # refused now rather than at the first append
             cut = recovery.unreported(self._port, self._layout, header.id, (0,), "partial")
             return JsonlLog(self._port, self._layout, Opening(header, recovered=cut), release)
 
@@ -94,7 +98,9 @@ class JsonlFolder:
             with self._locked(header.id) as release:
                 self._check_free(header.id)
                 whole = seeded(header, found, point)
-                write_fork(self._port, self._layout, source, point, whole)
+                start = found.records[0].offset
+                lines = range(start, point.offset + point.length)
+                write_fork(self._port, self._layout, source, lines, whole)
                 release()
 
     def _recover(self, session_id: str) -> Opening:
@@ -105,27 +111,19 @@ class JsonlFolder:
                 fd = self._move_to_new_inode(session_id, fd)
                 found = self._scan_for_writing(session_id, fd)
             recovered = recovery.recover(self._port, self._layout, fd, found)
+            return _opening(found, fd, recovered)
         except BaseException:
             self._port.close(fd)
             raise
-        owner = found.last_owner()
-        return Opening(
-            header=found.header,
-            fd=fd,
-            end=found.end,
-            next_seq=len(found.records),
-            chain=found.chain,
-            recovered=recovered,
-            last_owner=None if owner is None else owner[0],
-        )
 
     def _may_have_another_writer(self, found: Scan) -> bool:
         """Whether the lock, though we hold it, may be held by someone else on another file."""
-        owner = found.last_owner()
-        named = None if owner is None else owner[0].owner
-        return self._locks.may_be_shared(found.header.id) or (
-            named is not None and is_running(named)
-        )
+        if self._locks.may_be_shared(found.header.id):
+            return True
+        last = found.last_owner()
+        if last is None or last.released or last.owner.owner is None:
+            return False
+        return is_running(last.owner.owner)
 
     def _move_to_new_inode(self, session_id: str, fd: int) -> int:
         recovery.move_to_new_inode(self._port, self._layout, session_id, fd)
@@ -138,9 +136,12 @@ class JsonlFolder:
         # The head is read first: it must not be younger than the bytes that it judges.
         head = read_head(self._port, self._layout.head(session_id))
         path = str(self._layout.log(session_id))
-        found = scan(read_all(self._port, fd), session_id, path=path)
-        if not found.foreign:
-            check_head(found, head, path)
+        try:
+            found = scan(read_all(self._port, fd), session_id, path=path)
+        except NotFound:
+            check_head(None, head, path)
+            raise
+        check_head(found, head, path)
         return found
 
     def _scan_for_writing(self, session_id: str, fd: int) -> Scan:
@@ -212,13 +213,12 @@ class JsonlFolder:
 
     def _busy(self, session_id: str) -> SessionBusy:
         try:
-            found = self.read(session_id).last_owner()
+            last = self.read(session_id).last_owner()
         except RefoldError:
-            found = None
-        if found is None or found[0].owner is None:
+            last = None
+        if last is None or last.released or last.owner.owner is None:
             return SessionBusy(session_id, None, None, None)
-        owner = found[0].owner
-        return SessionBusy(session_id, owner.pid, owner.host, found[1])
+        return SessionBusy(session_id, last.owner.owner.pid, last.owner.owner.host, last.since)
 
     def list(self) -> list[str]:
         """The ids of the files that hold a session, damaged ones too, sorted.
@@ -239,3 +239,18 @@ class JsonlFolder:
         except RefoldError:
             return True
         return True
+
+
+def _opening(found: Scan, fd: int, recovered: SessionRecovered | None) -> Opening:
+    last = found.last_owner()
+    assert isinstance(found.records, Records), "a foreign log is not opened"
+    return Opening(
+        header=found.header,
+        fd=fd,
+        end=found.end,
+        next_seq=len(found.records),
+        chain=found.chain,
+        recovered=recovered,
+        last_owner=None if last is None else last.owner,
+        index=found.records.where,
+    )

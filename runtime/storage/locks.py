@@ -56,13 +56,16 @@ class StoreLock:
             return self._lock_file(session_id)
 
     def release(self, session_id: str) -> None:
-        """Give the session's lock back."""
+        """Give the session's lock back; nothing to do in a forked child, which holds none."""
         with self._guard:
+            if session_id not in self._held:
+                return
             own = self._held.pop(session_id)
             if own is not None:
                 self._port.close(own)
-            elif self._fd is not None:
-                self._port.unlock(self._fd, offset_of(session_id))
+                return
+            assert self._fd is not None
+            self._port.unlock(self._fd, offset_of(session_id))
 
     def let_go(self) -> None:
         """Close every descriptor, in a forked child: it must not keep its parent's locks alive."""
@@ -131,7 +134,7 @@ def offset_of(session_id: str) -> int:
 _STORES: WeakSet[StoreLock] = WeakSet()
 
 
-def _let_go_in_child() -> None:
+def _let_go_in_child() -> None:  # pragma: no cover - runs in forked children alone
     for store in list(_STORES):
         store.let_go()
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
 
 import attrs
 import orjson
@@ -18,7 +19,6 @@ from runtime.storage.framing import (
     Record,
     frame_batch,
     frame_header,
-    lines,
     read_envelope,
     record_at,
 )
@@ -26,6 +26,7 @@ from runtime.storage.head import Head, write_head
 from runtime.storage.header import SessionHeader
 from runtime.storage.layout import Layout
 from runtime.storage.port import Port
+from runtime.storage.walk import Index
 
 
 @attrs.frozen
@@ -42,29 +43,38 @@ class Opening:
     chain: int = 0
     recovered: SessionRecovered | None = None
     last_owner: SessionOwner | None = None
+    index: Index = attrs.field(factory=lambda: Index(0), repr=False)
 
 
 @attrs.frozen
 class StoredRecords:
-    """The records that stood in a log when it was opened, read anew at each iteration."""
+    """The records that stood in a log when it was opened, read from its file at each iteration.
+
+    Reading raises `LogClosed` once the log is closed.
+    """
 
     _port: Port
-    _fd: int | None
-    _end: int
+    _descriptor: Callable[[], int]
+    _index: Index
+
+    def __len__(self) -> int:
+        return len(self._index)
 
     def __iter__(self) -> Iterator[Record]:
-        if self._fd is None:
-            return
-        at, rest, header = 0, b"", True
-        while at < self._end:
-            stop = min(at + CHUNK, self._end)
-            data = rest + read_all(self._port, self._fd, at, stop)
-            base, at, done = at - len(rest), stop, 0
-            for start, end in lines(data):
-                if not header:
-                    yield record_at(data, start, end, base)
-                header, done = False, end + 1
-            rest = data[done:]
+        return self._read(None)
+
+    def select(self, types: Collection[str]) -> Iterator[Record]:
+        """The records of these types, in order; the others are passed over unbuilt."""
+        return self._read(types)
+
+    def _read(self, types: Collection[str] | None) -> Iterator[Record]:
+        data, base, ends = b"", 0, self._index.ends
+        for place in self._index.places(types):
+            start, end = self._index.begin(place), ends[place]
+            if end > base + len(data):
+                stop = max(end, min(start + CHUNK, ends[-1]))
+                data, base = read_all(self._port, self._descriptor(), start, stop), start
+            yield record_at(data, start - base, end - 1 - base, base)
 
 
 class JsonlLog:
@@ -81,7 +91,7 @@ class JsonlLog:
         self.header = opening.header
         self.recovered = opening.recovered
         self.last_owner = opening.last_owner
-        self.records = StoredRecords(port, opening.fd, opening.end)
+        self.records = StoredRecords(port, self._descriptor, opening.index)
         self._port = port
         self._layout = layout
         self._fd = opening.fd
@@ -161,8 +171,15 @@ class JsonlLog:
         finally:
             self._closed = True
             if self._fd is not None:
-                self._port.close(self._fd)
+                with suppress(OSError):  # what was synced stands, whatever closing says
+                    self._port.close(self._fd)
             self._release()
+
+    def _descriptor(self) -> int:
+        if self._closed:
+            raise LogClosed(self.header.id)
+        assert self._fd is not None, "a new log holds no records"
+        return self._fd
 
     def _check_usable(self) -> None:
         if self._closed:
@@ -184,7 +201,8 @@ class JsonlLog:
             self._take_back(error)
 
     def _create(self) -> None:
-        remove(self._port, self._layout.head(self.header.id))
+        if remove(self._port, self._layout.head(self.header.id)):
+            self._port.sync_directory(self._layout.folder)  # it must not judge the new log
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
         self._fd = self._port.open(self._layout.log(self.header.id), flags)
 
@@ -223,7 +241,14 @@ def check_event(encoded: bytes, seq: int) -> None:
     if got != seq:
         raise SeqMismatch(seq, got)
     if type_ in (LEGACY_TYPE, "request/header"):
-        refuse_legacy(type_, orjson.loads(encoded)["data"], seq)
+        refuse_legacy(type_, _parse(encoded, type_, seq).get("data"), seq)
+
+
+def _parse(encoded: bytes, type_: str, seq: int) -> dict[str, Any]:
+    try:
+        return dict(orjson.loads(encoded))
+    except orjson.JSONDecodeError as error:
+        raise InvalidEvent(type_, f"is not JSON ({error})", seq) from None
 
 
 def _reason(error: OSError) -> str:

@@ -8,8 +8,8 @@ from runtime.storage.errors import ForeignLog, LogCorrupt
 from runtime.storage.files import read_all
 from runtime.storage.framing import Record
 from runtime.storage.port import Port
-from runtime.storage.tail import scan
-from runtime.storage.walk import Link, Walk, walk
+from runtime.storage.tail import check_seed_end, read_header
+from runtime.storage.walk import Link, Records, Walk, walk
 
 
 class LogReader:
@@ -19,25 +19,29 @@ class LogReader:
     """
 
     def __init__(self, port: Port, fd: int, path: Path, session_id: str) -> None:
-        """Takes over `fd`. Raises as `scan` does, and `ForeignLog`."""
+        """Takes over `fd`. Raises as `read_header` does, and `ForeignLog`."""
         self._port = port
         self._fd = fd
         self._path = path
         first = self._first_line()
-        found = scan(first, session_id, path=str(path))
-        if found.foreign:
+        self.header, _, foreign = read_header(first, session_id, path=str(path))
+        if foreign:
             raise ForeignLog(session_id)
-        self.header = found.header
         self.bytes_read = len(first)
         self._offset = len(first)
         self._link = Link()
 
     def read_new(self, max_bytes: int | None = None) -> list[Record]:
+        """The records of `read_batches`, all built."""
+        return list(self.read_batches(max_bytes))
+
+    def read_batches(self, max_bytes: int | None = None) -> Records:
         """The records of the batches that were completed since the last call.
 
-        With `max_bytes`, about so many at most, but at least one batch if there is one: call
-        again until none is left. Raises `LogCorrupt` where the log does not go on as it should,
-        and `LegacyEvent`.
+        Each is built when it is asked for; `select` passes over types that are not wanted. With
+        `max_bytes`, about so many at most, but at least one batch if there is one: call again
+        until none is left. Raises `LogCorrupt` where the log does not go on as it should, and
+        `LegacyEvent`.
         """
         size = self._port.fstat(self._fd).size
         if size < self._offset:
@@ -72,8 +76,11 @@ class LogReader:
             raise self._corrupt(found.offset(found.reached.seq), found.problem, found.reached.seq)
         return found
 
-    def _advance(self, found: Walk) -> list[Record]:
-        records = list(found.records(self._offset))
+    def _advance(self, found: Walk) -> Records:
+        records = found.records(self._offset)
+        seeded = (self.header.seed_length or 0) - self._link.seq
+        if 0 < seeded <= len(records):
+            check_seed_end(self.header, records[seeded - 1], str(self._path))
         self._offset += found.offset(found.whole.seq)
         self._link = found.whole
         return records

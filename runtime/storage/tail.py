@@ -7,7 +7,8 @@ unless a later line that fits its own predecessor names the bad seq as durable: 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from mmap import mmap
 from typing import Any, Literal, TypeAlias
 
 import attrs
@@ -17,9 +18,9 @@ from runtime import codec
 from runtime.events import SessionOwner
 from runtime.storage.errors import LogCorrupt, NotFound
 from runtime.storage.foreign import read_events
-from runtime.storage.framing import FRAMED, SEALED, Data, Record, is_whole, lines
+from runtime.storage.framing import FRAMED, SEALED, Record, is_whole, lines
 from runtime.storage.header import SessionHeader, parse_header
-from runtime.storage.walk import Walk, walk
+from runtime.storage.walk import Records, Walk, walk
 
 TornReason: TypeAlias = Literal[
     "partial", "nul-tail", "bad-crc", "incomplete-batch", "missing-newline"
@@ -42,11 +43,20 @@ class Torn:
 
 
 @attrs.frozen
+class LastOwner:
+    """The last `session/owner` of a log, when it was written (epoch ms), and if it was released."""
+
+    owner: SessionOwner
+    since: int
+    released: bool
+
+
+@attrs.frozen
 class Scan:
     """A log as its bytes say.
 
     `end` is where the next batch begins once a torn tail is repaired. `chain` and `dur` are those
-    of the last record. `owner` is the seq of the last `session/owner` that was not released.
+    of the last record.
     """
 
     header: SessionHeader
@@ -56,45 +66,66 @@ class Scan:
     dur: int
     torn: Torn | None
     foreign: bool = False
-    owner: int | None = None
 
-    @property
-    def next_seq(self) -> int:
-        return len(self.records)
+    def select(self, types: Collection[str]) -> Iterator[Record]:
+        """The records of these types, in order; of our own logs the others are never built."""
+        if isinstance(self.records, Records):
+            return self.records.select(types)
+        return (record for record in self.records if record.type in types)
 
-    def last_owner(self) -> tuple[SessionOwner, int] | None:
-        """Who last opened the log and did not release it, and when (epoch ms)."""
-        if self.owner is None:
-            return None
-        event = orjson.loads(self.records[self.owner].encoded)
-        try:
-            return codec.structure(event["data"], SessionOwner), event["time"]
-        except codec.Misfit:
-            return None
+    def last_owner(self) -> LastOwner | None:
+        """Who last opened the log for writing, if anyone did."""
+        found = None
+        for record in self.select(("session/owner", "session/released")):
+            if record.type == "session/owner":
+                found = _parse_owner(record)
+            elif found is not None:
+                found = attrs.evolve(found, released=True)
+        return found
 
 
-def scan(data: Data, session_id: str, *, path: str) -> Scan:
+def _parse_owner(record: Record) -> LastOwner | None:
+    try:
+        event = orjson.loads(record.encoded)
+        owner = codec.structure(event.get("data"), SessionOwner)
+    except (codec.Misfit, orjson.JSONDecodeError):
+        return None
+    return LastOwner(owner, event["time"], released=False)
+
+
+def scan(data: bytes | mmap, session_id: str, *, path: str) -> Scan:
     """Read the bytes of a log file and judge its end; `path` is for the errors alone.
 
     Raises `NotFound` for a file that ends inside its header line, `LogCorrupt`, `LegacyEvent`,
     and what `parse_header` raises.
     """
+    if isinstance(data, mmap):
+        data = data[:]  # a copy: a file that is cut while it is mapped would kill the process
+    header, start, foreign = read_header(data, session_id, path=path)
+    if foreign:
+        return _scan_foreign(data, start, header, path)
+    return _scan_framed(data, start, header, path)
+
+
+def read_header(data: bytes, session_id: str, *, path: str) -> tuple[SessionHeader, int, bool]:
+    """The header of a log, where its events begin, and whether the log is foreign.
+
+    Raises as `scan` does; `data` need not reach beyond the first line.
+    """
     end = data.find(b"\n")
     if end < 0 or _never_reached_the_disk(data):
         raise NotFound(session_id, path, len(data))
     record = _parse_first_line(data, end, path)
-    if record.pop("crc", None) is None:
-        header = parse_header(record, session_id, foreign=True)
-        return _scan_foreign(data, end + 1, header, path)
-    return _scan_framed(data, end + 1, parse_header(record, session_id), path)
+    foreign = record.pop("crc", None) is None
+    return parse_header(record, session_id, foreign=foreign), end + 1, foreign
 
 
-def _never_reached_the_disk(data: Data) -> bool:
+def _never_reached_the_disk(data: bytes) -> bool:
     """A first block of zeros, and no record behind it that could tell of a log."""
     return data[:1] == b"\0" and _witness(data, 0, -1) is None
 
 
-def _parse_first_line(data: Data, end: int, path: str) -> dict[str, Any]:
+def _parse_first_line(data: bytes, end: int, path: str) -> dict[str, Any]:
     try:
         record = orjson.loads(data[:end])
     except orjson.JSONDecodeError:
@@ -104,13 +135,13 @@ def _parse_first_line(data: Data, end: int, path: str) -> dict[str, Any]:
     return record
 
 
-def _scan_foreign(data: Data, start: int, header: SessionHeader, path: str) -> Scan:
+def _scan_foreign(data: bytes, start: int, header: SessionHeader, path: str) -> Scan:
     records, end = read_events(data, start, path)
     torn = Torn(end, len(data) - end, 1, "partial") if end < len(data) else None
     return Scan(header, records, end, 0, -1, torn, foreign=True)
 
 
-def _scan_framed(data: Data, start: int, header: SessionHeader, path: str) -> Scan:
+def _scan_framed(data: bytes, start: int, header: SessionHeader, path: str) -> Scan:
     found = walk(data, start)
     whole = _complete_last_line(found)
     torn = _judge(found, header, path) if whole is None else _lost_newline(found, whole)
@@ -121,8 +152,7 @@ def _scan_framed(data: Data, start: int, header: SessionHeader, path: str) -> Sc
 
 def _kept(header: SessionHeader, found: Walk, torn: Torn | None) -> Scan:
     end = found.offset(found.whole.seq)
-    owner = found.owner if (found.owner or 0) < found.whole.seq else None
-    return Scan(header, found.records(), end, found.whole.chain, found.whole.dur, torn, owner=owner)
+    return Scan(header, found.records(), end, found.whole.chain, found.whole.dur, torn)
 
 
 def _complete_last_line(found: Walk) -> bytes | None:
@@ -132,7 +162,7 @@ def _complete_last_line(found: Walk) -> bytes | None:
     if found.problem or not is_whole(body, 0, len(body), found.reached.chain):
         return None
     whole = b"%b%b\n" % (data[:start], body)
-    again = walk(whole, found.start)
+    again = walk(whole, found.index.start)
     return whole if again.whole.seq == found.reached.seq + 1 else None
 
 
@@ -170,7 +200,7 @@ def count_begun(dropped: bytes) -> int:
     return sum(line.startswith(b"{") for line in dropped.split(b"\n"))
 
 
-def _witness(data: Data, bad: int, seq: int) -> int | None:
+def _witness(data: bytes, bad: int, seq: int) -> int | None:
     """The seq of a later line that fits the line before it and calls `seq` durable.
 
     Lines between the two that hold no checksum, such as blank ones, do not weaken its word.
@@ -178,7 +208,7 @@ def _witness(data: Data, bad: int, seq: int) -> int | None:
     digits = None
     for start, end in _lines_and_rest(data, bad):
         match = FRAMED.match(data, start, end)
-        if start > bad and match is not None and int(match[3]) >= seq:
+        if match is not None and int(match[3]) >= seq:
             seed = 0 if match[6] == b"0" else digits
             if seed is not None and is_whole(data, start, end, seed):
                 return int(match[6])
@@ -187,12 +217,9 @@ def _witness(data: Data, bad: int, seq: int) -> int | None:
     return None
 
 
-def _lines_and_rest(data: Data, start: int) -> Iterator[tuple[int, int]]:
-    end = start - 1
-    for begin, end in lines(data, start):
-        yield begin, end
-    if end + 1 < len(data):
-        yield end + 1, len(data)
+def _lines_and_rest(data: bytes, start: int) -> Iterator[tuple[int, int]]:
+    yield from lines(data, start)
+    yield data.rfind(b"\n") + 1, len(data)
 
 
 def _check_seed(kept: Scan, path: str) -> None:
@@ -203,9 +230,13 @@ def _check_seed(kept: Scan, path: str) -> None:
     count = len(kept.records)
     if count < length:
         raise LogCorrupt(path, kept.end, count + 2, count, "the end of a fork's seed", kept)
-    last = kept.records[length - 1]
-    if last.crc != kept.header.seed_crc:
-        raise LogCorrupt(path, last.offset, length + 1, length - 1, "another seed", kept)
+    check_seed_end(kept.header, kept.records[length - 1], path)
+
+
+def check_seed_end(header: SessionHeader, last: Record, path: str) -> None:
+    """Raise `LogCorrupt` unless `last`, the last record of a fork's seed, is the one it was."""
+    if last.crc != header.seed_crc:
+        raise LogCorrupt(path, last.offset, last.seq + 2, last.seq, "another seed")
 
 
 def _corrupt(found: Walk, path: str, what: str, header: SessionHeader) -> LogCorrupt:

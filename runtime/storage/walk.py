@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
-from typing import overload
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple, overload
 from zlib import crc32
 
 import attrs
 import orjson
 
-from runtime.envelope import refuse_legacy
-from runtime.storage.framing import COVERED, FRAMED, Data, Record, record_at, text
+from runtime.envelope import LEGACY_TYPE, refuse_legacy
+from runtime.storage.framing import COVERED, FRAMED, Record, record_at, text
 
-_NOTED = frozenset(
-    {b"request/header", b"request/header-delta", b"session/owner", b"session/released"}
-)
+_HEADERS = frozenset({b"request/header", LEGACY_TYPE.encode()})
 
 
 @attrs.frozen
@@ -28,138 +26,182 @@ class Link:
 
 
 @attrs.define
-class Walk:
-    """What is known of `data` from `start`, the start of a batch, on.
+class Index:
+    """Where the lines of consecutive records are, and of which type: twelve bytes a record.
 
-    `ends[i]` is where verified line i ends, newline included. `reached` is what a line after them
-    must fit, `whole` what a batch after the last complete one must fit; between the two `left`
-    records are owed. `problem` says why the walk ended before the last whole line; `broken` marks
-    a line that its checksum fits and the counting does not. `owner` is the seq of the last
-    `session/owner` that no `session/released` follows.
+    `ends[i]` is where line i ends, newline included; the first starts at `start`. `kinds[i]` is
+    the place of its type in `names`, as JSON text.
     """
 
-    data: Data = attrs.field(repr=False)
     start: int
-    reached: Link
-    whole: Link
     ends: array[int] = attrs.field(factory=lambda: array("Q"), repr=False)
-    left: int = 0
-    problem: str | None = None
-    broken: bool = False
-    owner: int | None = None
+    kinds: array[int] = attrs.field(factory=lambda: array("I"), repr=False)
+    names: list[bytes] = attrs.field(factory=list)
 
-    @property
-    def first_seq(self) -> int:
-        return self.reached.seq - len(self.ends)
+    def __len__(self) -> int:
+        return len(self.ends)
 
-    def offset(self, seq: int) -> int:
-        """Where the line of `seq`, or the one after the last verified line, starts."""
-        index = seq - self.first_seq
-        return self.ends[index - 1] if index else self.start
+    def begin(self, place: int) -> int:
+        """Where line `place`, or whatever stands after the last, starts."""
+        return self.ends[place - 1] if place else self.start
 
-    def records(self, base: int = 0) -> Records:
-        """The records of the complete batches; `base` is where `data` begins in the log."""
-        count = self.whole.seq - self.first_seq
-        return Records(self.data, self.start, self.ends[:count], base)
+    def kind(self, name: bytes) -> int:
+        if name not in self.names:
+            self.names.append(name)
+        return self.names.index(name)
+
+    def first(self, count: int) -> Index:
+        """The index of the first `count` lines."""
+        return Index(self.start, self.ends[:count], self.kinds[:count], self.names)
+
+    def places(self, types: Collection[str] | None) -> Iterator[int]:
+        """The lines of these types, by default all."""
+        if types is None:
+            return iter(range(len(self)))
+        wanted = {kind for kind, name in enumerate(self.names) if text(name) in types}
+        return (place for place, kind in enumerate(self.kinds) if kind in wanted)
 
 
 @attrs.frozen
 class Records(Sequence[Record]):
     """Verified records over the bytes of their lines; each is built when it is asked for."""
 
-    _data: Data = attrs.field(repr=False)
-    _start: int
-    _ends: array[int] = attrs.field(repr=False)
-    _base: int
+    _data: bytes = attrs.field(repr=False)
+    where: Index
+    _base: int = 0
 
     def __len__(self) -> int:
-        return len(self._ends)
+        return len(self.where)
 
     @overload
-    def __getitem__(self, index: int) -> Record: ...
+    def __getitem__(self, place: int) -> Record: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Record]: ...
-    def __getitem__(self, index: int | slice) -> Record | list[Record]:
-        places = range(len(self._ends))[index]
+    def __getitem__(self, place: slice) -> list[Record]: ...
+    def __getitem__(self, place: int | slice) -> Record | list[Record]:
+        places = range(len(self.where))[place]
         if isinstance(places, range):
-            return [self._at(place) for place in places]
+            return [self._at(one) for one in places]
         return self._at(places)
 
-    def _at(self, index: int) -> Record:
-        start = self._ends[index - 1] if index else self._start
-        return record_at(self._data, start, self._ends[index] - 1, self._base)
+    def select(self, types: Collection[str]) -> Iterator[Record]:
+        """The records of these types, in order; the others are passed over unbuilt."""
+        return map(self._at, self.where.places(types))
+
+    def _at(self, place: int) -> Record:
+        start, end = self.where.begin(place), self.where.ends[place] - 1
+        return record_at(self._data, start, end, self._base)
 
 
-def walk(data: Data, start: int = 0, link: Link | None = None) -> Walk:
+@attrs.define
+class Walk:
+    """What is known of `data` from the start of a batch on.
+
+    `reached` is what a line after the verified ones must fit, `whole` what a batch after the last
+    complete one must fit; between the two, `left` records are owed. `problem` says why the walk
+    ended before the last whole line; `broken` marks a line that its checksum fits and the
+    counting does not.
+    """
+
+    data: bytes = attrs.field(repr=False)
+    index: Index
+    reached: Link
+    whole: Link
+    left: int = 0
+    problem: str | None = None
+    broken: bool = False
+
+    def offset(self, seq: int) -> int:
+        """Where the line of `seq`, or what stands after the last verified line, starts."""
+        return self.index.begin(seq - self.reached.seq + len(self.index))
+
+    def records(self, base: int = 0) -> Records:
+        """The records of the complete batches; `base` is where `data` begins in the log."""
+        count = len(self.index) - (self.reached.seq - self.whole.seq)
+        return Records(self.data, self.index.first(count), base)
+
+
+def walk(data: bytes, start: int = 0, link: Link | None = None) -> Walk:
     """Verify the lines of `data` from `start`, stopping at the first that does not fit.
 
     `link` is what the first must fit (by default: the first event of a log). Raises
     `LegacyEvent`.
     """
     at = link or Link()
-    found = Walk(data, start, at, at)
-    with memoryview(data) as view:
-        _follow(found, view)
+    found = Walk(data, Index(start), at, at)
+    _follow(found)
     return found
 
 
-def _follow(found: Walk, view: memoryview) -> None:
-    data, offset = found.data, found.start
-    seq, chain, dur = attrs.astuple(found.reached)
-    left, whole, ends = 0, (seq, chain, dur), found.ends
-    alike = b"\n"  # lines often differ from the one before in nothing that counts but the seq
+def _follow(found: Walk) -> None:
+    # The walk's own loop, without a call a line: most lines start as the one before foretells
+    # (`framing`, `typed`, the next seq) and need no parsing.
+    data, view = found.data, memoryview(found.data)
+    ends, kinds = found.index.ends, found.index.kinds
+    (seq, chain, dur), left, offset = attrs.astuple(found.reached), 0, found.index.start
+    whole, kind, plain, framing, typed = (seq, chain, dur), 0, b"", b"", b""
     while (end := data.find(b"\n", offset)) >= 0:
-        start = offset + COVERED
-        value = crc32(view[start:end], chain)
-        if data[offset:start] != b'{"crc":"%08x"' % value:
-            found.problem = "a line whose checksum does not fit"
-            break
-        ahead = b'%b%d,"time":' % (alike, seq)
-        if left or data[start : start + len(ahead)] != ahead:
-            line = _counted(found, offset, end, Link(seq, chain, dur), left)
-            if line is None:
+        value = crc32(view[offset + COVERED : end], chain)
+        start = b'{"crc":"%08x"%b%b%d,"time":' % (value, framing, typed, seq)
+        if data.startswith(start, offset):
+            left = left and left - 1
+        else:
+            line = _parse(found, offset, end, value)
+            if line is None or _is_miscounted(found, line, seq, dur, left):
                 break
-            dur, left, alike = line
+            dur, left, kind, typed = line.dur, line.left, line.kind, line.typed
+            plain = b',"dur":%d,' % dur
+        framing = b'%b"left":%d,' % (plain, left - 1) if left > 1 else plain
         seq, chain, offset = seq + 1, value, end + 1
         ends.append(offset)
+        kinds.append(kind)
         if not left:
             whole = (seq, chain, dur)
     found.reached, found.whole, found.left = Link(seq, chain, dur), Link(*whole), left
 
 
-def _counted(
-    found: Walk, start: int, end: int, link: Link, owed: int
-) -> tuple[int, int, bytes] | None:
-    """`dur`, `left` and what a like line starts with, of a line whose checksum fits."""
+class _Line(NamedTuple):
+    """What counts of one line; `typed` is what stands between the framing and the seq."""
+
+    seq: int
+    dur: int
+    left: int
+    kind: int
+    typed: bytes
+
+
+def _parse(found: Walk, start: int, end: int, crc: int) -> _Line | None:
+    if found.data[start : start + COVERED] != b'{"crc":"%08x"' % crc:
+        found.problem = "a line whose checksum does not fit"
+        return None
     match = FRAMED.match(found.data, start, end)
     if match is None:
         found.problem, found.broken = "a line that is no framed event", True
         return None
-    dur, left, seq = int(match[3]), int(match[4] or 0), int(match[6])
-    found.problem = _miscounted(link, owed, seq, dur, left)
-    if found.problem is not None:
-        found.broken = True
-        return None
-    if match[5] in _NOTED:
-        _note(found, match[5], seq, found.data[start + COVERED + len(match[2]) : end])
-        return dur, left, b"\n"
-    return dur, left, b"\n" if left else found.data[start + COVERED : match.start(6)]
+    type_, seq = match[5], int(match[6])
+    typed = found.data[match.end(2) : match.start(6)]
+    if type_ in _HEADERS:
+        typed = b"\n"  # no line starts so: the next of its type is looked at, too
+        if not _is_readable_header(found, type_, seq, found.data[match.end(2) : end]):
+            return None
+    return _Line(seq, int(match[3]), int(match[4] or 0), found.index.kind(type_), typed)
 
 
-def _miscounted(link: Link, owed: int, seq: int, dur: int, left: int) -> str | None:
-    if seq != link.seq:
-        return f"seq {seq}"
-    if not link.dur <= dur < seq:
-        return f"dur {dur} after {link.dur}"
-    if owed and left != owed - 1:
-        return f"a batch that owed {owed} records and goes on with {left} left"
-    return None
+def _is_miscounted(found: Walk, line: _Line, seq: int, dur: int, owed: int) -> bool:
+    if line.seq != seq:
+        found.problem = f"seq {line.seq}"
+    elif not dur <= line.dur < seq:
+        found.problem = f"dur {line.dur} after {dur}"
+    elif owed and line.left != owed - 1:
+        found.problem = f"a batch that owed {owed} records and goes on with {line.left} left"
+    found.broken = found.problem is not None
+    return found.broken
 
 
-def _note(found: Walk, type_: bytes, seq: int, rest: bytes) -> None:
-    if type_ == b"session/owner":
-        found.owner = seq
-    elif type_ == b"session/released":
-        found.owner = None
-    else:
-        refuse_legacy(text(type_), orjson.loads(b"{" + rest)["data"], seq)
+def _is_readable_header(found: Walk, type_: bytes, seq: int, rest: bytes) -> bool:
+    try:
+        event = orjson.loads(b"{" + rest)
+    except orjson.JSONDecodeError:
+        found.problem, found.broken = "a request/header that is no JSON", True
+        return False
+    refuse_legacy(text(type_), event.get("data"), seq)
+    return True

@@ -113,7 +113,7 @@ class _Intercepted:
 
 def intercepted(inner: Port, before: Callable[[str, tuple[Any, ...]], object]) -> Port:
     """A port that asks `before(operation, args)` first: it may raise, or answer instead."""
-    return cast(Port, _Intercepted(inner, before))
+    return cast("Port", _Intercepted(inner, before))
 
 
 CHANGES = frozenset({"pwrite", "copy_range", "fdatasync", "ftruncate", "sync_directory"}) | {

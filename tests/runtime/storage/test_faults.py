@@ -31,6 +31,7 @@ from tests.runtime.storage.logs import (
     get,
     intercepted,
     memory,
+    put,
 )
 
 
@@ -115,6 +116,41 @@ def test_a_first_batch_without_room_leaves_no_file(faults: Faults) -> None:
     assert faults.store.read("demo").header == HEADER
 
 
+def test_a_file_that_cannot_even_be_made_for_lack_of_room_is_tried_again(faults: Faults) -> None:
+    log = faults.store.create(HEADER)
+    faults.plan["open"] = errno.ENOSPC
+    with pytest.raises(StoreFull):
+        log.append([event(0)])
+    log.append([event(0)])
+    log.close()
+
+
+def test_a_file_in_the_way_of_a_new_log_poisons_it(faults: Faults) -> None:
+    log = faults.store.create(HEADER)
+    put(faults.inner, LOG, b"mine")
+    with pytest.raises(LogFailed):
+        log.append([event(0)])
+    log.close()
+    assert get(faults.inner, LOG) == b"mine"
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_read_as_far_as_it_goes(
+    faults: Faults, log: JsonlLog
+) -> None:
+    data = get(faults.inner, LOG)
+
+    def before(operation: str, args: tuple[Any, ...]) -> object:
+        if operation == "pread" and args[2] > 100:
+            return b""
+        return (
+            faults.inner.pread(args[0], min(args[1], 60), args[2]) if operation == "pread" else None
+        )
+
+    store = JsonlFolder(FOLDER, intercepted(faults.inner, before))
+    assert len(data) > 150
+    assert len(store.read("demo").records) == 0
+
+
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 def test_a_failed_sync_is_final_and_never_tried_again(
     faults: Faults, log: JsonlLog, code: int
@@ -167,6 +203,26 @@ def test_closing_a_log_whose_sync_fails_says_so_and_frees_it(faults: Faults) -> 
     again = faults.store.open("demo")
     assert again.next_seq == 1
     again.close()
+
+
+def test_closing_frees_the_session_even_if_the_file_cannot_be_closed(faults: Faults) -> None:
+    log = faults.store.create(HEADER)
+    log.append([event(0)])
+    log.write_head()
+    log.sync()
+    faults.plan["rename"] = errno.EIO  # the head's own descriptor is closed by then
+    closes = 0
+
+    def before(operation: str, _args: tuple[Any, ...]) -> None:
+        nonlocal closes
+        closes += operation == "close"
+        if operation == "close" and closes == 2:
+            raise OSError(errno.EIO, "Input/output error")
+
+    log._port = intercepted(faults.port, before)
+    log.close()
+    assert closes == 2
+    faults.store.open("demo").close()
 
 
 def test_bytes_of_another_program_poison_the_log(faults: Faults, log: JsonlLog) -> None:

@@ -10,13 +10,15 @@ from runtime.storage import (
     OS,
     AlreadyExists,
     JsonlFolder,
+    LogCorrupt,
     MemoryFolder,
     NoForkPoint,
     SessionBusy,
     SessionHeader,
+    Unavailable,
     frame_header,
 )
-from tests.runtime.storage.logs import FOLDER, HEADER, event, get, memory
+from tests.runtime.storage.logs import FOLDER, HEADER, event, framed, get, intercepted, memory, put
 
 TWIN = SessionHeader("twin", 9, name="twin")
 
@@ -86,6 +88,77 @@ def test_a_log_without_a_turn_end_has_no_fork_point(store: JsonlFolder) -> None:
     log.close()
     with pytest.raises(NoForkPoint):
         store.fork("fresh", None, TWIN)
+
+
+def test_a_turn_end_amid_its_batch_is_no_fork_point(store: JsonlFolder) -> None:
+    log = store.create(SessionHeader("odd", 1))
+    log.append([event(0, "turn/end"), event(1)])
+    log.close()
+    with pytest.raises(NoForkPoint):
+        store.fork("odd", 0, TWIN)
+
+
+def test_a_seed_of_other_bytes_is_corruption() -> None:
+    store, port = memory()
+    _fill(store)
+    store.fork("demo", 2, TWIN)
+    first = get(port, FOLDER / "twin.jsonl").split(b"\n")[0]
+    other, ends = framed([[event(seq, text="other") for seq in range(3)]])
+    put(port, FOLDER / "twin.jsonl", first + b"\n" + other[ends[0] :])
+    with pytest.raises(LogCorrupt, match="another seed"):
+        store.read("twin")
+    with pytest.raises(LogCorrupt, match="another seed"):
+        store.reader("twin").read_new()
+
+
+def test_a_fork_is_listed_and_followed_from_its_first_event_on(store: JsonlFolder) -> None:
+    store.fork("demo", 2, TWIN)
+    assert store.list() == ["demo", "twin"]
+    reader = store.reader("twin")
+    assert [record.seq for record in reader.read_new(max_bytes=100)] == [0, 1]
+    log = store.open("twin")
+    log.append([event(3)])
+    assert [record.seq for record in reader.read_new()] == [2, 3]
+    reader.close()
+    log.close()
+
+
+def test_a_file_that_appears_while_a_fork_is_written_is_left_alone() -> None:
+    _, port = memory()
+    _fill(JsonlFolder(FOLDER, port))
+
+    def before(operation: str, _args: tuple[object, ...]) -> None:
+        if operation == "link":
+            put(port, FOLDER / "twin.jsonl", b"mine")
+
+    with pytest.raises(AlreadyExists):
+        JsonlFolder(FOLDER, intercepted(port, before)).fork("demo", None, TWIN)
+    assert get(port, FOLDER / "twin.jsonl") == b"mine"
+    assert "twin.fork" not in port.listdir(FOLDER)
+
+
+def test_a_source_that_shrinks_while_it_is_copied_fails_the_fork() -> None:
+    _, port = memory()
+    _fill(JsonlFolder(FOLDER, port))
+
+    def before(operation: str, _args: tuple[object, ...]) -> object:
+        return 0 if operation == "copy_range" else None
+
+    with pytest.raises(Unavailable, match="shorter"):
+        JsonlFolder(FOLDER, intercepted(port, before)).fork("demo", None, TWIN)
+
+
+def test_an_error_while_copying_in_the_kernel_is_not_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_args: object) -> int:
+        raise OSError(5, "Input/output error")
+
+    store = JsonlFolder(tmp_path)
+    _fill(store)
+    monkeypatch.setattr("os.copy_file_range", fail)
+    with pytest.raises(Unavailable):
+        store.fork("demo", None, TWIN)
 
 
 def test_a_log_that_is_being_written_can_be_forked(store: JsonlFolder) -> None:

@@ -23,7 +23,7 @@ VECTOR = """\
 {"crc":"63f70e33","dur":-1,"type":"turn/start","seq":0,"time":1760000000001,"data":{"turn":1,"trigger":{"kind":"message","source":{"kind":"user"}}}}
 {"crc":"fbb42afa","dur":-1,"left":1,"type":"user/message","seq":1,"time":1760000000002,"data":{"content":[{"type":"text","text":"h\u00e9"}],"source":{"kind":"user"}},"surfaceOp":"append"}
 {"crc":"645f5502","dur":-1,"type":"step/start","seq":2,"time":1760000000002,"data":{"turn":1,"step":1}}
-""".encode()  # noqa: E501 - lines of a log are as long as they are
+""".encode()
 
 TURN = b'{"type":"turn/start","seq":0,"time":1760000000001,"data":{"turn":1,"trigger":{"kind":"message","source":{"kind":"user"}}}}'  # noqa: E501 - as above
 MESSAGE = '{"type":"user/message","seq":1,"time":1760000000002,"data":{"content":[{"type":"text","text":"h\u00e9"}],"source":{"kind":"user"}},"surfaceOp":"append"}'.encode()  # noqa: E501 - as above

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.errors import InvalidEvent, InvalidSessionId, LegacyEvent
+from runtime.errors import InvalidEvent, InvalidSessionId, LegacyEvent, NotLosslessJson
 from runtime.storage import (
     AlreadyExists,
     ForeignLog,
@@ -152,6 +152,13 @@ def test_an_existing_session_is_not_created_again(store: JsonlFolder) -> None:
     store.open("demo").close()
 
 
+def test_a_damaged_session_is_not_overwritten_by_a_new_one() -> None:
+    store, port = memory(b"damaged\n")
+    with pytest.raises(AlreadyExists):
+        store.create(HEADER)
+    assert get(port, LOG) == b"damaged\n"
+
+
 def test_a_missing_session_is_not_found(store: JsonlFolder) -> None:
     for ask in (store.open, store.read, store.reader):
         with pytest.raises(NotFound):
@@ -198,6 +205,16 @@ def test_a_closed_log_takes_nothing_and_closes_only_once(store: JsonlFolder) -> 
     again.close()
 
 
+def test_records_of_a_closed_log_are_not_read(store: JsonlFolder) -> None:
+    log = store.create(HEADER)
+    log.append([event(0)])
+    log.close()
+    log = store.open("demo")
+    log.close()
+    with pytest.raises(LogClosed):
+        list(log.records)
+
+
 def test_the_owner_of_a_log_is_known_when_it_is_opened(store: JsonlFolder) -> None:
     log = store.create(HEADER)
     log.append([owner_event(0)])
@@ -208,7 +225,36 @@ def test_the_owner_of_a_log_is_known_when_it_is_opened(store: JsonlFolder) -> No
     log.append([event(1, "session/released", term=1, reason="end")])
     log.close()
     log = store.open("demo")
-    assert log.last_owner is None
+    assert log.last_owner is not None
+    assert log.last_owner.term == 1
+    with pytest.raises(SessionBusy) as caught:
+        store.open("demo")
+    assert caught.value.pid is None
+    log.close()
+
+
+def test_records_of_some_types_are_read_without_the_others(store: JsonlFolder) -> None:
+    log = store.create(HEADER)
+    log.append([event(seq, "ab"[seq % 2], text="x" * 300_000) for seq in range(20)])
+    log.close()
+    log = store.open("demo")
+    assert len(log.records) == 20
+    assert [record.seq for record in log.records.select({"b"})] == list(range(1, 20, 2))
+    log.close()
+
+
+def test_a_header_that_is_no_lossless_json_is_refused_at_once(store: JsonlFolder) -> None:
+    with pytest.raises(NotLosslessJson):
+        store.create(SessionHeader("demo", 1, cwd="\udcff"))
+    store.create(HEADER).close()
+
+
+def test_a_request_header_that_is_no_json_is_refused(store: JsonlFolder) -> None:
+    log = store.create(HEADER)
+    with pytest.raises(InvalidEvent, match="not JSON"):
+        log.append([b'{"type":"request/header","seq":0,"time":1,"data":}'])
+    with pytest.raises(LegacyEvent):
+        log.append([b'{"type":"request/header","seq":0,"time":1}'])
     log.close()
 
 
@@ -258,7 +304,7 @@ def test_a_head_file_refuses_the_damage_that_a_log_alone_cannot_see() -> None:
     data, ends = framed(batches([1, 2, 1]))
     store, port = memory(data)
     store.open("demo").close()
-    for damaged in (data[: ends[2]], data[:-4], data[: ends[0]]):
+    for damaged in (data[: ends[2]], data[:-4], data[: ends[0]], data[:9], b""):
         put(port, LOG, damaged)
         for ask in (store.open, store.read):
             with pytest.raises(LogCorrupt):
@@ -277,6 +323,15 @@ def test_with_a_head_file_every_flipped_bit_of_the_log_is_refused() -> None:
         put(port, LOG, bytes(damaged))
         with pytest.raises(LogCorrupt):
             store.read("demo")
+
+
+def test_a_head_file_refuses_another_log_in_the_place_of_its_own() -> None:
+    store, port = memory(framed(batches([1, 2, 1]))[0])
+    store.open("demo").close()
+    other, _ = framed([[event(seq, text="other") for seq in range(4)]])
+    put(port, LOG, other)
+    with pytest.raises(LogCorrupt, match="another record"):
+        store.read("demo")
 
 
 def test_a_damaged_head_file_is_passed_over() -> None:

@@ -8,17 +8,19 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from runtime.storage import OS, JsonlFolder, LogFailed, Port, SessionBusy, SessionHeader
-from runtime.storage.locks import StoreLock, offset_of
 from runtime.storage.layout import Layout
+from runtime.storage.locks import StoreLock, offset_of
 from tests.runtime.storage.logs import HEADER, event, intercepted, owner_event
 
 HOLDER = """
 import sys
 from pathlib import Path
+from typing import Any
 from runtime.storage import JsonlFolder, SessionHeader
 from tests.runtime.storage.logs import HEADER, owner_event
 log = JsonlFolder(Path(sys.argv[1])).create(HEADER)
@@ -145,6 +147,21 @@ def test_a_forked_child_does_not_keep_its_parents_lock_alive(tmp_path: Path) -> 
         JsonlFolder(tmp_path).open("demo").close()
 
 
+@pytest.mark.crash
+def test_a_forked_child_that_closes_its_parents_log_frees_nothing(tmp_path: Path) -> None:
+    store = JsonlFolder(tmp_path)
+    log = store.create(HEADER)
+    log.append([event(0)])
+    child = os.fork()
+    if child == 0:
+        log.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    with pytest.raises(SessionBusy):
+        JsonlFolder(tmp_path).open("demo")
+    log.close()
+
+
 def test_a_writer_whose_lock_file_was_removed_writes_into_nothing(
     port: Port, tmp_path: Path
 ) -> None:
@@ -197,8 +214,37 @@ def test_a_child_that_lets_go_leaves_the_parents_lock_in_place(tmp_path: Path) -
     child = StoreLock(Layout(tmp_path), OS)
     assert child.acquire("b")
     child.let_go()
+    child.release("b")
     assert not StoreLock(Layout(tmp_path), OS).acquire("a")
     assert StoreLock(Layout(tmp_path), OS).acquire("b")
+
+
+def test_letting_go_closes_the_lock_files_of_sessions_too(tmp_path: Path) -> None:
+    port: Port = _NoRanges()  # type: ignore[assignment]  # delegates
+    child = StoreLock(Layout(tmp_path), port)
+    assert child.acquire("a")
+    child.let_go()
+    assert StoreLock(Layout(tmp_path), port).acquire("a")
+
+
+def test_a_lock_file_that_was_replaced_while_it_was_taken_is_not_taken(tmp_path: Path) -> None:
+    port: Port = _NoRanges()  # type: ignore[assignment]  # delegates
+
+    def before(operation: str, _args: tuple[object, ...]) -> None:
+        if operation == "flock":
+            (tmp_path / "a.lock").unlink()
+
+    assert not StoreLock(Layout(tmp_path), intercepted(port, before)).acquire("a")
+    assert StoreLock(Layout(tmp_path), port).acquire("a")
+
+
+def test_a_folder_that_another_process_makes_first_is_used(tmp_path: Path) -> None:
+    def before(operation: str, args: tuple[Any, ...]) -> None:
+        if operation == "mkdir":
+            OS.mkdir(args[0])
+
+    JsonlFolder(tmp_path / "new", intercepted(OS, before)).create(HEADER).close()
+    assert (tmp_path / "new" / ".lock").exists()
 
 
 def test_every_session_has_its_own_byte() -> None:

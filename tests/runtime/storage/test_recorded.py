@@ -8,8 +8,6 @@ from runtime.errors import RefoldError
 from runtime.storage import LogCorrupt, scan
 from tests import golden
 
-LOG_SUFFIX = ".jsonl"
-
 
 def test_every_recorded_log_loads_as_foreign_or_is_refused_for_its_numbering() -> None:
     refused = {}

@@ -276,3 +276,30 @@ def test_a_log_whose_named_owner_is_gone_stays_in_its_file() -> None:
     old = port.lstat(LOG).identity
     store.open("demo").close()
     assert port.lstat(LOG).identity == old
+
+
+def test_a_lost_newline_before_zeros_is_put_back_and_the_zeros_reported() -> None:
+    data, _ = framed(batches(SIZES))
+    store, port = memory(data[:-1] + bytes(9))
+    for _ in range(2):
+        log = store.open("demo")
+        assert get(port, LOG) == data
+        assert log.recovered is not None
+        assert log.recovered.dropped_bytes == 9
+        assert log.recovered.quarantine == f"demo.torn-{len(data) - 1}-0"
+        log.close()
+
+
+def test_a_log_that_this_process_left_without_a_release_stays_in_its_file() -> None:
+    store, port = memory(framed([[owner_event(0)], [event(1)]])[0])
+    old = port.lstat(LOG).identity
+    store.open("demo").close()
+    assert port.lstat(LOG).identity == old
+
+
+def test_a_log_of_another_machine_stays_in_its_file() -> None:
+    owner = {"host": "elsewhere", "pid": 1, "boot": "another"}
+    store, port = memory(framed([[event(0, "session/owner", term=1, owner=owner)]])[0])
+    old = port.lstat(LOG).identity
+    store.open("demo").close()
+    assert port.lstat(LOG).identity == old

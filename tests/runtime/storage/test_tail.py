@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import mmap
 import zlib
 
 import pytest
 
-from runtime.errors import LegacyEvent, RefoldError
+from runtime.errors import InvalidHeader, LegacyEvent, RefoldError
 from runtime.storage import LogCorrupt, NotFound, Scan, Torn, scan
+from runtime.storage.tail import TornReason
 from tests.runtime.storage.logs import HEADER, batches, event, framed
 
 SIZES = [1, 3, 2, 1, 2]
@@ -50,7 +52,7 @@ def _expected_tear(data: bytes, end: int) -> Torn | None:
         return Torn(end - 1, 0, 0, "missing-newline", missing_newline=True)
     dropped = data[end:]
     records = dropped.rstrip(b"\n").count(b"\n") + 1
-    reason = "incomplete-batch" if dropped.endswith(b"\n") else "partial"
+    reason: TornReason = "incomplete-batch" if dropped.endswith(b"\n") else "partial"
     return Torn(end, len(dropped), records, reason)
 
 
@@ -77,7 +79,7 @@ def test_no_flipped_bit_is_accepted_in_silence() -> None:
 
 
 def test_a_bad_record_that_a_later_one_calls_durable_is_corruption() -> None:
-    data, ends = framed(batches([1, 1, 1, 1]))
+    data, ends = framed(batches([1, 1, 1]))  # the last one names just the bad seq as durable
     damaged = data[: ends[1] + 40] + b"#" + data[ends[1] + 41 :]
     with pytest.raises(LogCorrupt) as caught:
         _scan(damaged)
@@ -169,8 +171,24 @@ def test_a_bad_header_before_a_believable_record_is_corruption() -> None:
         assert caught.value.expected_seq is None
 
 
+def test_one_believable_record_is_enough_to_tell_of_a_bad_header() -> None:
+    data, ends = framed(batches([1]))
+    for damaged in (
+        bytes(ends[0] - 1) + data[ends[0] - 1 :],
+        bytes(ends[0]) + data[ends[0] - 1 : -1],
+    ):
+        with pytest.raises(LogCorrupt):
+            _scan(damaged)
+
+
+def test_a_file_that_starts_with_an_event_is_refused() -> None:
+    data, ends = framed(batches([1, 1]))
+    with pytest.raises(InvalidHeader):
+        _scan(data[ends[0] :])
+
+
 def test_a_header_with_a_wrong_checksum_is_corruption_even_alone() -> None:
-    data, ends = framed([])
+    data, _ends = framed([])
     with pytest.raises(LogCorrupt):
         _scan(data.replace(b'"demo"', b'"dEmo"'))
     assert len(_scan(data).records) == 0
@@ -248,20 +266,77 @@ def test_header_vocabulary_that_was_given_up_is_refused(
     assert caught.value.seq == 1
 
 
+def test_a_bad_request_header_is_refused_behind_a_good_one_too() -> None:
+    good = event(0, "request/header", header={}, reason="initial")
+    bad = event(1, "request/header", header={}, reason="delta")
+    log, _ = framed([[good], [bad]], synced=False)
+    with pytest.raises(LegacyEvent):
+        _scan(log)
+
+
+def test_a_request_header_that_is_no_json_is_refused_for_all_its_checksum() -> None:
+    with pytest.raises(LogCorrupt, match="no JSON"):
+        _scan(_forged(b',"dur":-1,"type":"request/header","seq":0,"time":1,"data":}'))
+
+
 def test_a_full_request_header_passes() -> None:
     log, _ = framed([[event(0, "request/header", header={}, reason="change")]])
     assert len(_scan(log).records) == 1
 
 
-def test_the_last_owner_is_known_until_it_released_the_session() -> None:
+def test_the_last_owner_is_known_and_whether_it_released_the_session() -> None:
     owner = event(1, "session/owner", term=3, owner={"host": "h", "pid": 7, "boot": "b"})
     log, _ = framed([[event(0)], [owner], [event(2)]])
     last = _scan(log).last_owner()
     assert last is not None
-    assert last[0].owner is not None
-    assert (last[0].term, last[0].owner.pid, last[1]) == (3, 7, 1_760_000_000_001)
+    assert last.owner.owner is not None
+    assert (last.owner.term, last.owner.owner.pid) == (3, 7)
+    assert (last.since, last.released) == (1_760_000_000_001, False)
     log, _ = framed([[event(0)], [owner], [event(2, "session/released", term=3, reason="stop")]])
+    last = _scan(log).last_owner()
+    assert last is not None
+    assert last.released
+
+
+def test_an_owner_in_a_torn_batch_is_not_the_last_owner() -> None:
+    first = event(0, "session/owner", term=1, owner={"host": "h", "pid": 7, "boot": "b"})
+    second = event(1, "session/owner", term=2, owner={"host": "h", "pid": 8, "boot": "b"})
+    log, _ = framed([[first], [second, event(2)]])
+    last = _scan(log[:-9]).last_owner()
+    assert last is not None
+    assert last.owner.term == 1
+
+
+def test_an_owner_of_another_shape_is_no_owner() -> None:
+    released = event(1, "session/released", term=1, reason="stop")
+    log, _ = framed([[event(0, "session/owner", who="me"), released]])
     assert _scan(log).last_owner() is None
+    broken = b',"dur":-1,"type":"session/owner","seq":0,"time":1,"data":}'
+    assert _scan(_forged(broken)).last_owner() is None
+
+
+def test_records_of_some_types_are_found_without_the_others() -> None:
+    types = ["a", "b", "a", "c", "b"]
+    data, _ = framed([[event(seq, type_) for seq, type_ in enumerate(types)]])
+    assert [record.seq for record in _scan(data).select({"a", "c", "z"})] == [0, 2, 3]
+    assert [record.seq for record in _scan(FOREIGN).select({"turn/end"})] == [1]
+
+
+def test_records_are_a_sequence() -> None:
+    data, _ = framed(batches([3, 2]))
+    records = _scan(data).records
+    assert records[-1].seq == 4
+    assert [record.seq for record in records[1:3]] == [1, 2]
+    assert [record.seq for record in reversed(records)] == [4, 3, 2, 1, 0]
+    with pytest.raises(IndexError):
+        records[5]
+
+
+def test_a_mapped_file_is_scanned_like_its_bytes() -> None:
+    data, _ = framed(batches([3, 2]))
+    with mmap.mmap(-1, len(data)) as mapped:
+        mapped.write(data)
+        assert len(scan(mapped, "demo", path="").records) == 5
 
 
 FOREIGN = (

@@ -1,0 +1,51 @@
+"""Every error of a store is one sentence that names the facts and says what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.errors import RefoldError
+from runtime.storage import (
+    AlreadyExists,
+    ForeignLog,
+    LogClosed,
+    LogCorrupt,
+    LogFailed,
+    NoForkPoint,
+    NotFound,
+    SeqMismatch,
+    SessionBusy,
+    StoreFull,
+    StoreRefused,
+    Unavailable,
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "facts", "advice"),
+    [
+        (NotFound("s", "p"), ["'s'", "p"], "create it"),
+        (NotFound("s", "p", 7), ["'s'", "p", "7 bytes"], "create it anew"),
+        (AlreadyExists("s"), ["'s'"], "choose another id"),
+        (SessionBusy("s", 12, "h", 99), ["'s'", "12", "h", "99"], "close it there"),
+        (SessionBusy("s", None, None, None), ["'s'"], "close it there"),
+        (StoreRefused("p", "a symbolic link"), ["p", "symbolic link"], "local disk"),
+        (ForeignLog("s"), ["'s'"], "import it first"),
+        (SeqMismatch(3, 5), ["3", "5"], "number the batch"),
+        (NoForkPoint("s", 9, 4), ["'s'", "9", "4"], "can be forked at a turn/end"),
+        (NoForkPoint("s", None, None), ["'s'", "its end"], "none yet"),
+        (LogClosed("s"), ["'s'"], "open it again"),
+        (LogCorrupt("p", 10, 3, 1, "x"), ["p", "byte 10", "line 3", "seq 1", "x"], "restore"),
+        (LogCorrupt("p", 0, 1, None, "x"), ["a header"], "restore"),
+        (StoreFull("p", "r"), ["p", "r"], "make room"),
+        (LogFailed("p", "r", 8), ["p", "r", "seq 8"], "open it again"),
+        (Unavailable("p", "r"), ["p", "r"], "permissions"),
+    ],
+)
+def test_an_error_names_the_facts_and_says_what_to_do(
+    error: RefoldError, facts: list[str], advice: str
+) -> None:
+    text = str(error)
+    assert advice in text
+    assert all(fact in text for fact in facts)
+    assert "\n" not in text
