@@ -1,0 +1,57 @@
+"""What a command says when it cannot go on, and the exit code for it (design chapter 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+from refold.render import visible_line
+from runtime.errors import (
+    IdMismatch,
+    InvalidEvent,
+    InvalidHeader,
+    InvalidSessionId,
+    LegacyEvent,
+    NoSuchStep,
+    NotLosslessJson,
+    RefoldError,
+    SeqGap,
+    SurfaceRefused,
+    UnsupportedVersion,
+)
+from runtime.storage import (
+    ForeignLog,
+    LogCorrupt,
+    NotFound,
+    SessionBusy,
+    StoreRefused,
+    Unavailable,
+)
+
+FINE = 0
+DIFFERENT = 1
+USAGE = 2
+CANNOT_OPEN = 3
+DAMAGED = 4
+
+DAMAGE = (LogCorrupt, InvalidEvent, NotLosslessJson, SurfaceRefused, SeqGap)
+"""What reading a log raises where it stops making sense."""
+
+_CODES: Mapping[type[RefoldError], int] = {
+    **dict.fromkeys((InvalidSessionId, NoSuchStep), USAGE),
+    **dict.fromkeys((NotFound, SessionBusy, StoreRefused, Unavailable, ForeignLog), CANNOT_OPEN),
+    **dict.fromkeys((IdMismatch, InvalidHeader, LegacyEvent, UnsupportedVersion), CANNOT_OPEN),
+    **dict.fromkeys(DAMAGE, DAMAGED),
+}
+
+
+def exit_code(error: RefoldError) -> int:
+    """The exit code for an error; its own, if it has one."""
+    own: object = getattr(error, "exit_code", None)
+    return own if isinstance(own, int) else _CODES.get(type(error), DIFFERENT)
+
+
+def say(text: str) -> None:
+    """One line on standard error, whatever `text` holds."""
+    click.echo(f"refold: {visible_line(text)}", err=True)

@@ -1,0 +1,184 @@
+"""Opening a log to read: the store option, naming sessions, and what is said of their state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+import click
+
+from refold.cli.exits import CANNOT_OPEN, DAMAGE, USAGE, say
+from refold.render import plural
+from runtime.envelope import Event, decode_line
+from runtime.errors import RefoldError, Refused
+from runtime.storage import JsonlFolder, LogCorrupt, Scan, Torn, check_session_id
+from runtime.storage.layout import SUFFIX, Layout
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def store_option(command: Command) -> Command:
+    """`--store`: the folder that holds the sessions."""
+    return click.option(
+        "--store",
+        type=click.Path(path_type=Path),
+        envvar="REFOLD_STORE",
+        default="sessions",
+        show_default="$REFOLD_STORE, else ./sessions",
+        help="The folder that holds the sessions.",
+    )(command)
+
+
+def json_option(command: Command) -> Command:
+    """`--json`: print data for programs."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+@attrs.define(eq=False)
+class NoSuchSession(Refused):
+    """A name that no session of the store has or begins with."""
+
+    exit_code = CANNOT_OPEN
+    wanted: str
+    store: Path
+    count: int
+
+    def __str__(self) -> str:
+        if not self.count:
+            return (
+                f"there are no sessions in {self.store}; "
+                "name another folder with --store or REFOLD_STORE"
+            )
+        return (
+            f"no session in {self.store} is called {self.wanted!r} or begins so; "
+            f"it has {plural(self.count, 'session')}, and `last` is the newest"
+        )
+
+
+@attrs.define(eq=False)
+class AmbiguousSession(Refused):
+    """The beginning of more than one session's id."""
+
+    exit_code = USAGE
+    wanted: str
+    found: tuple[str, ...]
+
+    def __str__(self) -> str:
+        names = ", ".join(self.found[:5]) + (", ..." if len(self.found) > 5 else "")
+        return f"{self.wanted!r} begins {len(self.found)} ids; write more of one of {names}"
+
+
+@attrs.frozen
+class Place:
+    """A session in a store."""
+
+    store: Path
+    session: str
+
+
+def locate(store: Path, name: str) -> Place:
+    """Where the session that `name` names is: an id, a beginning of one, `last`, or a file.
+
+    An id wins over a beginning and over `last`. Raises `InvalidSessionId`, `NoSuchSession`,
+    `AmbiguousSession`.
+    """
+    if name.endswith(SUFFIX):
+        path = Path(name)
+        return Place(path.parent, check_session_id(path.name.removesuffix(SUFFIX)))
+    check_session_id(name)
+    ids = all_sessions(store)
+    if name in ids:
+        return Place(store, name)
+    if name == "last" and ids:
+        return Place(store, max(ids, key=lambda found: (_written_at(store, found), found)))
+    found = tuple(known for known in ids if known.startswith(name))
+    if len(found) > 1:
+        raise AmbiguousSession(name, found)
+    if not found:
+        raise NoSuchSession(name, store, len(ids))
+    return Place(store, found[0])
+
+
+def all_sessions(store: Path) -> list[str]:
+    """The ids in a store, damaged ones too; raises `Unavailable`."""
+    return JsonlFolder(store).list()
+
+
+def _written_at(store: Path, session: str) -> int:
+    try:
+        return Layout(store).log(session).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+@attrs.frozen
+class StoredLog:
+    """The bytes of a log that make sense, and the damage after them, if any."""
+
+    place: Place
+    scan: Scan
+    damage: RefoldError | None
+
+    @property
+    def session(self) -> str:
+        return self.place.session
+
+
+def open_log(place: Place) -> StoredLog:
+    """Read a log without changing it; a torn tail is told on standard error.
+
+    Raises `LogCorrupt` if nothing of the log is readable, and what `JsonlFolder.read` raises.
+    """
+    try:
+        log = StoredLog(place, JsonlFolder(place.store).read(place.session), None)
+    except LogCorrupt as damage:
+        if damage.readable is None:
+            raise
+        log = StoredLog(place, damage.readable, damage)
+    if log.scan.torn is not None:
+        say(_torn_note(log, log.scan.torn))
+    return log
+
+
+def _torn_note(log: StoredLog, torn: Torn) -> str:
+    if torn.missing_newline:
+        return f"the last line of {log.session} lost its newline; its event is whole and counts"
+    last = len(log.scan.records) - 1
+    after = f"after seq {last}" if last >= 0 else "before the first event"
+    return (
+        f"{log.session} has a torn tail ({torn.reason}): {plural(torn.dropped_bytes, 'byte')} "
+        f"{after} are not part of the log; they are left as they are"
+    )
+
+
+@attrs.frozen
+class ReadLog:
+    """A log's events as far as they make sense, and the damage after them, if any."""
+
+    place: Place
+    scan: Scan
+    events: tuple[Event, ...]
+    damage: RefoldError | None
+
+    @property
+    def session(self) -> str:
+        return self.place.session
+
+    def complete(self) -> None:
+        """To be called when all that is readable was used: raises the damage, if there is any."""
+        if self.damage is not None:
+            raise self.damage
+
+
+def read_log(store: Path, name: str) -> ReadLog:
+    """Locate and open a log and decode its events; raises as `locate` and `open_log` do."""
+    log = open_log(locate(store, name))
+    events: list[Event] = []
+    damage = log.damage
+    try:
+        events.extend(decode_line(record.encoded) for record in log.scan.records)
+    except DAMAGE as error:
+        damage = error
+    return ReadLog(log.place, log.scan, tuple(events), damage)

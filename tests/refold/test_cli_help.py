@@ -1,0 +1,94 @@
+"""The command table, its help, and what is imported for it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from refold.cli import COMMANDS, main
+from tests.refold.cli_stores import CliStore
+
+READING = [name for name in COMMANDS if name != "demo"]
+
+
+def examples() -> list[str]:
+    """Every example in the help of the commands that read logs, and of the group itself."""
+    context = main.make_context("refold", [], resilient_parsing=True)
+    commands = [main.get_command(context, name) for name in READING]
+    texts = [main.help, *(command.help for command in commands if command is not None)]
+    return [
+        line.strip() for text in texts for line in (text or "").split("\n") if "  refold" in line
+    ]
+
+
+def run_in_shell(line: str, store: Path) -> subprocess.CompletedProcess[str]:
+    script = f'refold() {{ "{sys.executable}" -m refold "$@"; }}\n{line}'
+    environment = {**os.environ, "REFOLD_STORE": str(store)}
+    return subprocess.run(
+        ["sh", "-c", script], capture_output=True, text=True, env=environment, check=False
+    )
+
+
+def test_help_lists_every_command(made_store: CliStore) -> None:
+    ran = made_store.run("--help")
+    assert ran.code == 0
+    assert all(re.search(rf"^  {name} ", ran.out, re.MULTILINE) for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", READING)
+def test_every_command_teaches_by_example(made_store: CliStore, name: str) -> None:
+    ran = made_store.run(name, "--help")
+    assert ran.code == 0
+    assert f"refold {name} " in ran.out.partition("Examples:")[2]
+    assert "--json" in ran.out
+    assert "--store" in ran.out
+
+
+@pytest.mark.parametrize("line", examples())
+def test_the_examples_in_the_help_work(made_store: CliStore, line: str) -> None:
+    ran = run_in_shell(line, made_store.path)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout
+    assert "Traceback" not in ran.stderr
+
+
+def test_an_unknown_command_is_a_usage_error(made_store: CliStore) -> None:
+    ran = made_store.run("frobnicate")
+    assert ran.code == 2
+    assert "frobnicate" in ran.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["show", "last"],
+        ["request", "last", "1.1"],
+        ["diff", "last", "1.1", "1.2"],
+        ["verify", "last"],
+        ["usage", "last"],
+    ],
+)
+def test_help_and_the_commands_that_read_logs_never_import_trio(
+    made_store: CliStore, arguments: list[str]
+) -> None:
+    program = (
+        "import sys\nfrom refold.cli import main\n"
+        f"main({arguments!r}, standalone_mode=False)\n"
+        "print([name for name in ('trio', 'actors', 'httpx2') if name in sys.modules])"
+    )
+    environment = {**os.environ, "REFOLD_STORE": str(made_store.path)}
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[-1] == "[]"
