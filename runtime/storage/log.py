@@ -92,6 +92,7 @@ class JsonlLog:
         self.recovered = opening.recovered
         self.last_owner = opening.last_owner
         self.records = StoredRecords(port, self._descriptor, opening.index)
+        self.port = port
         self._port = port
         self._layout = layout
         self._fd = opening.fd
@@ -110,34 +111,42 @@ class JsonlLog:
         """The highest seq that is known to be durable; -1 while none is."""
         return self._durable.seq
 
-    def append(self, events: Sequence[bytes]) -> None:
-        """Write one batch of encoded events, whole or not at all; durable only after `sync`.
+    def append(self, *batches: Sequence[bytes]) -> None:
+        """Write batches of encoded events with one write; durable only after `sync`.
 
-        The first batch of a new log makes its file. Raises `SeqMismatch`, `InvalidEvent`,
-        `LegacyEvent`, `LogClosed` and `StoreFull` with the log as it was, or `LogFailed`.
+        Each batch is whole or absent after a crash, and here all or none are taken. The first
+        batch of a new log makes its file. Raises `SeqMismatch`, `InvalidEvent`, `LegacyEvent`,
+        `LogClosed` and `StoreFull` with the log as it was, or `LogFailed`.
         """
         self._check_usable()
-        if not events:
+        seq, chain, data = self.next_seq, self._written.chain, b""
+        for events in batches:
+            for encoded in events:
+                check_event(encoded, seq)
+                seq += 1
+            lines, chain = frame_batch(events, chain, self.durable_seq)
+            data += lines
+        if not data:
             return
-        for seq, encoded in enumerate(events, self.next_seq):
-            check_event(encoded, seq)
-        batch, chain = frame_batch(events, self._written.chain, self.durable_seq)
         first = frame_header(self.header) if self._fd is None else b""
-        self._write(first + batch)
-        end = self._written.end + len(first) + len(batch)
-        self._written = Head(self._written.seq + len(events), end, chain)
+        self._write(first + data)
+        self._written = Head(seq - 1, self._written.end + len(first) + len(data), chain)
 
     def sync(self) -> int:
         """Make everything appended before the call durable; returns the highest durable seq.
 
         Raises `LogClosed`, or `LogFailed`: a failed sync is final and never tried again.
         """
+        return self.sync_with(lambda port, fd: port.fdatasync(fd))
+
+    def sync_with(self, sync: Callable[[Port, int], None]) -> int:
+        """As `sync`, where `sync` makes the file of a descriptor durable or raises `OSError`."""
         self._check_usable()
         target = self._written
         if self._fd is None or target == self._durable:
             return self.durable_seq
         try:
-            self._port.fdatasync(self._fd)
+            sync(self._port, self._fd)
             if self.durable_seq < 0:
                 self._port.sync_directory(self._layout.folder)
         except OSError as error:

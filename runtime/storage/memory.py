@@ -24,6 +24,7 @@ class MemoryPort:
     """The operations of a `Port` over one dict; every sync succeeds."""
 
     has_range_locks = True
+    has_syncfs = False
 
     def __init__(self) -> None:
         self._files: dict[Path, _File] = {Path("/"): _File(0)}
@@ -61,6 +62,9 @@ class MemoryPort:
 
     def copy_range(self, source: int, target: int, size: int, at: int, to: int) -> int:
         return self.pwrite(target, self.pread(source, size, at), to)
+
+    def syncfs(self, fd: int) -> None:
+        self.fdatasync(fd)
 
     def fdatasync(self, fd: int) -> None:
         assert fd in self._open

@@ -9,10 +9,12 @@ import ctypes
 import errno
 import fcntl
 import os
+import re
 import stat
 import struct
 import sys
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -36,17 +38,21 @@ class Port(Protocol):
 
     `lock` takes an exclusive lock on the byte at `offset` for this open descriptor, `flock` one on
     the whole file; both return False instead of waiting. `has_range_locks` says whether `lock`
-    works. `file_system` names the kind of the file system of a path, or "local".
+    works, `has_syncfs` whether `syncfs` syncs a whole file system and reports its errors.
+    `file_system` names the kind of the file system of a path, or "local".
     """
 
     @property
     def has_range_locks(self) -> bool: ...
+    @property
+    def has_syncfs(self) -> bool: ...
     def open(self, path: Path, flags: int, mode: int = 0o600) -> int: ...
     def close(self, fd: int) -> None: ...
     def pread(self, fd: int, size: int, offset: int) -> bytes: ...
     def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> int: ...
     def copy_range(self, source: int, target: int, size: int, at: int, to: int) -> int: ...
     def fdatasync(self, fd: int) -> None: ...
+    def syncfs(self, fd: int) -> None: ...
     def ftruncate(self, fd: int, size: int) -> None: ...
     def sync_directory(self, path: Path) -> None: ...
     def fstat(self, fd: int) -> FileStatus: ...
@@ -66,6 +72,10 @@ class _System:
     """The real one."""
 
     has_range_locks = hasattr(fcntl, "F_OFD_SETLK") and sys.maxsize > 2**32
+
+    @cached_property
+    def has_syncfs(self) -> bool:
+        return sys.platform == "linux" and _kernel() >= (5, 8)  # older ones swallow its errors
 
     def open(self, path: Path, flags: int, mode: int = 0o600) -> int:
         return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
@@ -89,6 +99,11 @@ class _System:
 
     def fdatasync(self, fd: int) -> None:
         os.fdatasync(fd)
+
+    def syncfs(self, fd: int) -> None:
+        if ctypes.CDLL(None, use_errno=True).syncfs(fd) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
 
     def ftruncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
@@ -171,6 +186,11 @@ def _magic(path: Path) -> int:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
     return int.from_bytes(buffer.raw[: ctypes.sizeof(ctypes.c_long)], sys.byteorder) & 0xFFFFFFFF
+
+
+def _kernel() -> tuple[int, int]:
+    major, minor = os.uname().release.split(".")[:2]
+    return int(major), int(re.match("[0-9]*", minor)[0] or 0)  # type: ignore[index]  # it matches nothing at least
 
 
 def _range(kind: int, offset: int) -> bytes:

@@ -1,0 +1,153 @@
+"""The walls between the packages, and what is public."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import refold
+
+ROOT = Path(refold.__file__).parent.parent
+
+WAITING = {"asyncio", "concurrent", "multiprocessing", "queue", "sched", "threading", "trio"}
+CLOCKS = {"datetime", "time"}
+NETWORK = {"ftplib", "h11", "http", "httpcore2", "httpx2", "select", "selectors", "smtplib"}
+NETWORK |= {"socket", "socketserver", "ssl", "trio_websocket", "wsproto"}
+PROCESSES = {"pty", "signal", "subprocess"}
+
+
+def modules(package: str) -> Iterator[Path]:
+    found = sorted((ROOT / package).rglob("*.py"))
+    assert len(found) > 10, f"{package} is not where this test looks for it"
+    yield from found
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The top-level names of everything that a module imports, inside functions too."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            yield str(node.module).partition(".")[0]
+
+
+def forbidden(package: str, names: set[str]) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in modules(package)
+        for name in imports(path)
+        if name in names
+    ]
+
+
+def test_runtime_imports_neither_actors_nor_refold() -> None:
+    assert forbidden("runtime", {"actors", "refold"}) == []
+
+
+def test_runtime_has_no_tasks_no_threads_no_clock_and_no_network() -> None:
+    # The actors call a store from worker threads, so its table of held locks has a guard.
+    guard = "runtime/storage/locks.py imports threading"
+    assert forbidden("runtime", WAITING | CLOCKS | NETWORK | PROCESSES) in ([], [guard])
+
+
+def test_runtime_starts_no_thread_and_waits_for_none() -> None:
+    used = {
+        node.attr
+        for path in modules("runtime")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "threading"
+    }
+    assert used <= {"Lock"}
+
+
+def test_actors_does_not_import_refold() -> None:
+    assert forbidden("actors", {"refold"}) == []
+
+
+def test_importing_refold_loads_neither_trio_nor_the_actors() -> None:
+    program = (
+        "import refold, sys; print([n for n in ('trio', 'actors', 'httpx2') if n in sys.modules])"
+    )
+    assert run(program, ROOT).stdout.strip() == "[]"
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(refold.__all__) == [
+        "ActorCrashed",
+        "ActorStopped",
+        "Agent",
+        "AgentOptions",
+        "Call",
+        "CallView",
+        "Delay",
+        "Deny",
+        "End",
+        "Fail",
+        "Ge",
+        "Hang",
+        "InvariantViolation",
+        "Le",
+        "MaxLen",
+        "MinLen",
+        "Outcome",
+        "Pattern",
+        "Provider",
+        "RefoldError",
+        "Runtime",
+        "Say",
+        "Script",
+        "Seams",
+        "StepView",
+        "Think",
+        "Tool",
+        "Turn",
+        "open",
+        "tool",
+    ]
+
+
+def test_every_public_name_can_be_had() -> None:
+    missing = [name for name in refold.__all__ if not hasattr(refold, name)]
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", ["runtime", "actors"])
+@pytest.mark.parametrize("shape", ["{}.py", "{}/__init__.py"])
+def test_a_module_that_hides_one_of_our_packages_is_named(
+    tmp_path: Path, name: str, shape: str
+) -> None:
+    hiding = tmp_path / shape.format(name)
+    hiding.parent.mkdir(exist_ok=True)
+    hiding.write_text("")
+    done = run("import refold", tmp_path)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: ")
+    assert str(hiding) in last
+    assert "rename or move" in last
+
+
+def test_nothing_is_said_where_nothing_is_hidden(tmp_path: Path) -> None:
+    assert run("import refold", tmp_path).returncode == 0
+
+
+def run(program: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program as a user would whose own folder comes first on the path."""
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )

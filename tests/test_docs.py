@@ -1,0 +1,136 @@
+"""The documents say what is so: their programs run, their transcripts are what a user sees."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+import refold
+from tests.snippets import ROOT, Snippet, normalised, snippets
+
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/guide.md", "docs/events.md"]
+
+
+def compiled(snippet: Snippet, document: str) -> Any:
+    """The code of a snippet, in which `await` may stand anywhere, as in a notebook."""
+    padded = "\n" * (snippet.line - 1) + snippet.text
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    return compile(padded, str(ROOT / document), "exec", flags=flags, dont_inherit=True)
+
+
+async def run_snippet(snippet: Snippet, document: str, names: dict[str, Any]) -> None:
+    made = eval(compiled(snippet, document), names)
+    if inspect.iscoroutine(made):
+        await made
+
+
+def python(document: str) -> list[Snippet]:
+    return [found for found in snippets(document) if found.language == "python"]
+
+
+def refold_says(command: str, cwd: Path) -> str:
+    """What a line such as `refold diff last 1.1 1.2` prints in the folder `cwd`."""
+    program, *arguments = shlex.split(command)
+    assert program == "refold"
+    done = subprocess.run(
+        [sys.executable, "-m", "refold", *arguments],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    return done.stdout
+
+
+def commands(transcript: str) -> list[tuple[str, str]]:
+    """The commands of a console block, each with the output that it promises."""
+    parts = re.split(r"^\$ (.*)\n", transcript, flags=re.MULTILINE)[1:]
+    return list(zip(parts[::2], parts[1::2], strict=True))
+
+
+def test_the_readme_s_program_and_transcript_are_true(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (program,) = python("README.md")
+    assert len(program.text.splitlines()) <= 25
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compiled(program, "README.md"), names)
+    assert capsys.readouterr().out == "You need milk. completed\n"
+
+    async def tuesday() -> None:
+        model = refold.Script([refold.Say("Nothing else.")])
+        async with refold.open("sessions", providers=[model]) as runtime:
+            (session_id,) = await runtime.list()
+            said = re.search(r"`runtime\.resume\((.*)\)`", (ROOT / "README.md").read_text())
+            assert said, "the README does not say how the session is resumed"
+            scope = {**names, "session_id": session_id, "resume": runtime.resume}
+            agent = await eval(f"resume({said[1]})", scope)
+            await agent.ask("Is there anything else?")
+
+    trio.run(tuesday)
+    (transcript,) = (found for found in snippets("README.md") if found.language == "console")
+    promised = commands(transcript.text)
+    assert len(promised) == 2
+    for command, output in promised:
+        assert normalised(refold_says(command, tmp_path)) == normalised(output)
+
+
+async def test_the_guide_s_snippets_and_commands_run_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "guide"}
+    found = snippets("docs/guide.md")
+    assert {snippet.language for snippet in found} == {"python", "console"}
+    for snippet in found:
+        if snippet.language == "python":
+            with trio.fail_after(30):
+                await run_snippet(snippet, "docs/guide.md", names)
+        else:
+            for command, _ in commands(snippet.text):
+                assert refold_says(command, tmp_path), command
+
+
+def test_the_catalogue_of_events_is_fresh() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_between_documents_lead_somewhere(document: str) -> None:
+    path = ROOT / document
+    text = path.read_text("utf-8")
+    for target in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (path.parent / target).exists(), f"{document} links to {target}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_within_a_document_lead_to_a_heading(document: str) -> None:
+    text = (ROOT / document).read_text("utf-8")
+    headings = {_anchor(title) for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+    missing = set(re.findall(r"\]\(#([^)]+)\)", text)) - headings
+    assert missing == set()
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
