@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import trio
 
@@ -24,10 +25,9 @@ from actors.session_log import (
 )
 from actors.stores import Grant
 from runtime.envelope import Draft, Event, draft
-from runtime.errors import Refused
+from runtime.errors import Broken, Refused
 from runtime.events import Owner, SessionOwner, StepStart
 from runtime.repair import Repair
-from runtime.storage.errors import LogFailed, StoreFull
 
 _log = logging.getLogger("refold")
 
@@ -54,8 +54,9 @@ async def log_writer(
         task_status.started()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(writer.sync_on_demand)
+            nursery.start_soon(writer.fail_with_the_log)
             async for mail in mailbox:
-                await writer.handle(mail)
+                writer.handle(mail)
             await writer.finish()
             nursery.cancel_scope.cancel(reason="the log writer has drained")
     finally:
@@ -79,6 +80,7 @@ class _Writer:
     async def open(self, owner: Owner) -> None:
         """Replay the stored log; take it over and repair it in one batch, or wait for the first."""
         live, repair = self._live, Repair(self._grant.header.seed_length or 0)
+        self._grant.watch(live.reached)
         for event in self._grant.events():
             live.session.replay(event)
             live.rules.apply(event)
@@ -92,24 +94,24 @@ class _Writer:
         now = self._clock()
         timed = [(made, now) for made in opening]
         timed += [(made, repair.time) for made in repair.closers()]
-        await self._write([self._apply(made, time) for made, time in timed])
-        live.durable_seq = await self._grant.sync()
+        self._write([self._apply(made, time) for made, time in timed])
+        await self._grant.sync()
 
-    async def handle(self, mail: Mail[Request]) -> None:
+    def handle(self, mail: Mail[Request]) -> None:
         """Do what one request asks; its refusal goes to its sender, a broken store to everybody."""
         try:
             match mail.message:
                 case Append(drafts=drafts, flush=flush):
-                    events = await self._commit(drafts)
+                    events = self._commit(drafts)
                     mail.answer(Committed(events, self._durable() if flush else None))
                 case OpenStep(turn=turn, claims=claims):
-                    mail.answer(await self._open_step(turn, claims))
+                    mail.answer(self._open_step(turn, claims))
                 case Flush():
                     mail.answer(self._durable())
-        except LogFailed as failure:
+        except Broken as failure:
             mail.fail(failure)
             raise
-        except (Refused, StoreFull) as refused:
+        except Refused as refused:
             mail.fail(refused)
 
     def _durable(self) -> Promise[int]:
@@ -119,17 +121,17 @@ class _Writer:
         self._wanted.set()
         return promise
 
-    async def _open_step(self, turn: int, claims: tuple[Claim, ...]) -> StepBoundary:
+    def _open_step(self, turn: int, claims: tuple[Claim, ...]) -> StepBoundary:
         step = self._live.rules.structure.last_step + 1
         messages = [
             draft(message, cites=(claim.queued_seq,))
             for claim in claims
             for message in claim.messages
         ]
-        events = await self._commit((*messages, draft(StepStart(turn, step))))
+        events = self._commit((*messages, draft(StepStart(turn, step))))
         return StepBoundary(self._live.session_id, turn, step, events[-1].seq)
 
-    async def _commit(self, drafts: Drafts) -> tuple[Event, ...]:
+    def _commit(self, drafts: Drafts) -> tuple[Event, ...]:
         """All or none: check and fold in order, write, publish; a refusal leaves nothing."""
         live, now = self._live, self._clock()
         session_mark, rules_mark = live.session.mark(), live.rules.mark()
@@ -137,7 +139,7 @@ class _Writer:
             opening = [self._apply(made, now) for made in self._opening]
             made = drafts(live.session.next_seq) if callable(drafts) else drafts
             events = [self._checked(one, now) for one in made]
-            await self._write([*opening, *events])
+            self._write([*opening, *events])
         except Exception:
             live.session.restore(session_mark)
             live.rules.restore(rules_mark)
@@ -156,9 +158,9 @@ class _Writer:
         self._live.rules.apply(event)
         return event
 
-    async def _write(self, events: Sequence[Event]) -> None:
+    def _write(self, events: Sequence[Event]) -> None:
         if events:
-            await self._grant.append(events[0].seq, [event.encoded for event in events])
+            self._grant.append(events[0].seq, [event.encoded for event in events])
 
     def _publish(self, events: Sequence[Event]) -> None:
         live = self._live
@@ -169,7 +171,6 @@ class _Writer:
                     self._notify(observer, event)
         finally:
             live.publishing = False
-        live.wake_readers()
 
     def _notify(self, observer: Callable[[Event], None], event: Event) -> None:
         try:
@@ -178,23 +179,26 @@ class _Writer:
             self._live.observer_errors += 1
             _log.exception("an observer of session %s failed", self._live.session_id)
 
+    async def fail_with_the_log(self) -> None:
+        """Raise what a write or sync failed with that nobody waited for."""
+        raise await self._grant.failed()
+
     async def sync_on_demand(self) -> None:
         """One sync at a time, for everybody who waits when it begins."""
-        while True:
-            await self._wanted.wait()
-            self._wanted = trio.Event()
-            await self._sync()
+        with suppress(Broken):  # whoever waited was told; `fail_with_the_log` ends the writer
+            while True:
+                await self._wanted.wait()
+                self._wanted = trio.Event()
+                await self._sync()
 
     async def _sync(self) -> None:
         with trio.CancelScope(shield=True):
             try:
                 durable = await self._grant.sync()
-            except LogFailed as failure:
+            except Broken as failure:
                 for _, promise in self._waiting:
                     promise.fail(failure)
                 raise
-        self._live.durable_seq = durable
-        self._live.wake_readers()
         waiting, self._waiting = self._waiting, []
         for seq, promise in waiting:
             if seq > durable:

@@ -124,6 +124,7 @@ class Runtime:
             await agent.close()
         if self._client is not None:
             await close_client(self._client)
+        await self.store.close()
 
 
 class ModelMissing(Refused):

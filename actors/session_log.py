@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from actors.kernel import Ask, Promise, Ref
+from actors.stores import Progress
 from runtime.envelope import Draft, Event
 from runtime.errors import ReentrantAppend
 from runtime.rules import Rules
@@ -75,11 +76,16 @@ class LiveLog:
         self.observers: list[Callable[[Event], None]] = []
         self.observer_errors = 0
         self.publishing = False
-        self.durable_seq = -1
+        self.progress = Progress(-1, -1)
         self.changed = trio.Event()
 
-    def wake_readers(self) -> None:
-        """Tell everybody who waits for more events, or for durable ones, to look again."""
+    @property
+    def durable_seq(self) -> int:
+        return self.progress.durable_seq
+
+    def reached(self, progress: Progress) -> None:
+        """Note how far the store has come, and let everybody who waits for events look again."""
+        self.progress = progress
         self.changed.set()
         self.changed = trio.Event()
 

@@ -29,9 +29,12 @@ from runtime.llm.chunks import Usage
 from runtime.llm.failures import LlmFailure
 from runtime.messages import TextBlock, text_of, tool_calls
 from runtime.repair import NOT_STARTED
-from runtime.storage.errors import LogFailed
+from runtime.storage.errors import LogFailed, StoreFull
 
 _log = logging.getLogger("refold")
+
+_LOG_IS_GONE = (LogFailed, StoreFull, ActorCrashed, ActorStopped)
+"""What ends the session and not the turn: there is no log left to write a reason into."""
 
 CLOSE_SECONDS = 10.0
 """How long a cancelled turn may take to write its last events."""
@@ -108,7 +111,7 @@ async def run_turn(
     unobserve = log.observe(progress.see)
     try:
         reason = await _attempt(instance, turn, progress, cancel)
-    except (LogFailed, ActorCrashed, ActorStopped):
+    except _LOG_IS_GONE:
         raise
     except BaseException:
         await _close(log, turn, reason, progress)
@@ -130,7 +133,7 @@ async def _attempt(
     except InvariantViolation as violation:
         progress.violation = violation
         return _error(instance, str(violation), "INVARIANT")
-    except (LogFailed, ActorCrashed, ActorStopped):
+    except _LOG_IS_GONE:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a seam raises ends the turn only
         if not cancel.scope.cancel_called:

@@ -6,13 +6,24 @@ cannot be known poisons its grant. Reading never needs a grant and never changes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
+import attrs
+
 from runtime.envelope import Event
+from runtime.errors import Broken
 from runtime.events import SessionRecovered
 from runtime.storage.header import SessionHeader
 from runtime.storage.reader import LogReader
+
+
+@attrs.frozen
+class Progress:
+    """The highest seqs that are written, and durable at the log's level; -1 for none."""
+
+    written_seq: int
+    durable_seq: int
 
 
 class Grant(Protocol):
@@ -35,17 +46,26 @@ class Grant(Protocol):
         """The events that stood in the log when the grant was taken."""
         ...
 
-    async def append(self, expected_seq: int, batch: Sequence[bytes]) -> None:
-        """Add one batch of encoded events, all or none, the first at `expected_seq`.
+    def watch(self, callback: Callable[[Progress], None]) -> None:
+        """Call `callback` on the Trio thread whenever more is written or durable."""
+        ...
 
-        Not cancellable. Raises `SeqMismatch`, `StoreFull` (nothing was kept), `LogFailed`.
+    async def failed(self) -> Broken:
+        """Wait until the log has failed, which may never be; what is raised from then on."""
+        ...
+
+    def append(self, expected_seq: int, batch: Sequence[bytes]) -> None:
+        """Send one batch of encoded events on its way, the first at `expected_seq`.
+
+        It will be in the log whole or not at all, behind every earlier one. Raises `SeqMismatch`,
+        and what an earlier write or sync failed with.
         """
         ...
 
     async def sync(self) -> int:
-        """Make what was appended durable; returns the highest durable seq.
+        """Make what was appended durable at the log's level; returns the highest such seq.
 
-        Not cancellable. Raises `LogFailed`, after which nothing is tried again.
+        Not cancellable. Raises `StoreFull` or `LogFailed`; nothing is tried again after either.
         """
         ...
 
@@ -65,7 +85,7 @@ class Store(Protocol):
         """Open for writing and repair; raises `NotFound`, `SessionBusy`, `LogCorrupt`."""
         ...
 
-    async def fork(self, source: str, at: int | None, header: SessionHeader) -> SessionHeader:
+    async def fork(self, source: str, at: int | None, header: SessionHeader) -> None:
         """Copy `source` up to the `turn/end` at seq `at` (None: the last); no event is decoded."""
         ...
 
@@ -73,6 +93,10 @@ class Store(Protocol):
 
     def reader(self, session_id: str) -> LogReader:
         """Follow a log through a descriptor of its own."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was sent on its way; for when every grant is released."""
         ...
 
     def report(self, session_id: str, name: str, content: bytes) -> str | None:

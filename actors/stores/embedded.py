@@ -1,8 +1,4 @@
-"""The stores of one machine: a folder of JSONL files, or memory with the same framed bytes.
-
-Each append is written at once on the Trio thread; a sync of a file runs in a worker thread, so
-that a slow disk stops nobody else.
-"""
+"""The stores of one machine: a folder of JSONL files, or memory with the same framed bytes."""
 
 from __future__ import annotations
 
@@ -12,19 +8,25 @@ from typing import Any, TypeVar
 
 import trio
 
-from actors.stores.contract import Grant, Store
+from actors.stores.committer import Committer, Outcome, Statistics, Work
+from actors.stores.contract import Grant, Progress
 from runtime.envelope import Event, decode_line
+from runtime.errors import Broken
 from runtime.events import SessionRecovered
-from runtime.storage.errors import SeqMismatch
+from runtime.storage.errors import LogFailed, SeqMismatch
 from runtime.storage.header import SessionHeader
 from runtime.storage.jsonl import JsonlFolder
 from runtime.storage.log import JsonlLog
 from runtime.storage.memory import MemoryFolder
+from runtime.storage.port import OS, Port
 from runtime.storage.reader import LogReader
 
 T = TypeVar("T")
 
 Runner = Callable[[Callable[[], Any]], Awaitable[Any]]
+
+SYNC_SECONDS = 30.0
+"""A sync that takes longer counts as failed: nobody knows what its disk will do."""
 
 
 async def _inline(work: Callable[[], T]) -> T:
@@ -39,8 +41,14 @@ async def _in_thread(work: Callable[[], T]) -> T:
 class EmbeddedGrant:
     """A grant on one log of an embedded store; see `Grant`."""
 
-    def __init__(self, log: JsonlLog, run: Runner) -> None:
-        self._log, self._run = log, run
+    def __init__(self, log: JsonlLog, committer: Committer) -> None:
+        self._log, self._committer = log, committer
+        self._next_seq = log.next_seq
+        self._progress = Progress(log.next_seq - 1, log.durable_seq)
+        self._watcher: Callable[[Progress], None] | None = None
+        self._failure: Broken | None = None
+        self._closed = False
+        self._changed = trio.Event()
 
     @property
     def header(self) -> SessionHeader:
@@ -58,34 +66,87 @@ class EmbeddedGrant:
     def events(self) -> Iterator[Event]:
         return (decode_line(record.encoded) for record in self._log.records)
 
-    async def append(self, expected_seq: int, batch: Sequence[bytes]) -> None:
-        if expected_seq != self._log.next_seq:
-            raise SeqMismatch(self._log.next_seq, expected_seq)
-        self._log.append(batch)
+    def append(self, expected_seq: int, batch: Sequence[bytes]) -> None:
+        self._check()
+        if expected_seq != self._next_seq:
+            raise SeqMismatch(self._next_seq, expected_seq)
+        self._next_seq += len(batch)
+        self._committer.submit(Work(self._log, self._deliver, [batch]))
+        self._check()
 
     async def sync(self) -> int:
-        durable: int = await self._run(self._log.sync)
-        return durable
+        self._check()
+        target = self._next_seq - 1
+        power = self.header.durability in (None, "power")
+        self._committer.submit(Work(self._log, self._deliver, sync=power))
+        with trio.move_on_after(SYNC_SECONDS, shield=True):
+            await self._until(lambda: self._progress.durable_seq >= target)
+        self._check()
+        if self._progress.durable_seq < target:
+            reason = f"a sync did not finish within {SYNC_SECONDS:g} s"
+            self._failure = LogFailed(self.header.id, reason, self._progress.durable_seq)
+            self._changed.set()
+            raise self._failure
+        return self._progress.durable_seq
+
+    def watch(self, callback: Callable[[Progress], None]) -> None:
+        self._watcher = callback
+
+    async def failed(self) -> Broken:
+        while self._failure is None:
+            await self._changed.wait()
+        return self._failure
 
     async def release(self, reason: str) -> None:  # noqa: ARG002 - `session/released` comes with terms
-        await self._run(self._log.close)
+        if not self._closed:
+            self._committer.submit(Work(self._log, self._deliver, close=True))
+            with trio.move_on_after(SYNC_SECONDS, shield=True):
+                while not self._closed:
+                    await self._changed.wait()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    async def _until(self, reached: Callable[[], bool]) -> None:
+        while not (reached() or self._failure is not None):
+            await self._changed.wait()
+
+    def _deliver(self, outcome: Outcome) -> None:
+        power = self.header.durability in (None, "power")
+        durable = outcome.durable_seq if power else outcome.written_seq
+        self._progress = Progress(outcome.written_seq, durable)
+        self._failure = self._failure or outcome.failure
+        self._closed = self._closed or outcome.closed
+        if self._watcher is not None:
+            self._watcher(self._progress)
+        self._changed.set()
+        self._changed = trio.Event()
 
 
 class EmbeddedStore:
     """A store over a folder of this process; see `Store`."""
 
-    def __init__(self, folder: JsonlFolder, run: Runner, reports: Path | None) -> None:
-        self._folder, self._run, self._reports = folder, run, reports
+    def __init__(self, folder: JsonlFolder, reports: Path | None, *, threaded: bool) -> None:
+        self._folder, self._reports = folder, reports
+        self._run: Runner = _in_thread if threaded else _inline
+        self._committer = Committer(threaded=threaded)
+
+    @property
+    def statistics(self) -> Statistics:
+        """What the store's committer has done so far."""
+        return self._committer.statistics
 
     async def create(self, header: SessionHeader) -> Grant:
-        return EmbeddedGrant(await self._run(lambda: self._folder.create(header)), self._run)
+        log = await self._run(lambda: self._folder.create(header))
+        return EmbeddedGrant(log, self._committer)
 
     async def acquire(self, session_id: str) -> Grant:
-        return EmbeddedGrant(await self._run(lambda: self._folder.open(session_id)), self._run)
+        log = await self._run(lambda: self._folder.open(session_id))
+        return EmbeddedGrant(log, self._committer)
 
-    async def fork(self, source: str, at: int | None, header: SessionHeader) -> SessionHeader:
-        made: SessionHeader = await self._run(lambda: self._folder.fork(source, at, header))
-        return made
+    async def fork(self, source: str, at: int | None, header: SessionHeader) -> None:
+        await self._run(lambda: self._folder.fork(source, at, header))
 
     async def list(self) -> list[str]:
         ids: list[str] = await self._run(self._folder.list)
@@ -101,10 +162,16 @@ class EmbeddedStore:
         path.write_bytes(content)
         return str(path)
 
+    async def close(self) -> None:
+        await self._committer.stop()
 
-def open_store(where: str | Path) -> Store:
-    """The store at `where`: a folder's path, or `memory:` for one that ends with the program."""
+
+def open_store(where: str | Path, port: Port = OS) -> EmbeddedStore:
+    """The store at `where`: a folder's path, or `memory:` for one that ends with the program.
+
+    Every operation on files goes through `port`, where faults can be put in.
+    """
     if str(where) == "memory:":
-        return EmbeddedStore(MemoryFolder(), _inline, None)
+        return EmbeddedStore(MemoryFolder(), None, threaded=False)
     folder = Path(where)
-    return EmbeddedStore(JsonlFolder(folder), _in_thread, folder)
+    return EmbeddedStore(JsonlFolder(folder, port), folder, threaded=True)

@@ -1,0 +1,288 @@
+"""One committer a store: shared rounds, syncs side by side, and disks that stall, fill and fail."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+import refold
+from actors.kernel import ActorCrashed, Spec, open_supervisor
+from actors.log_writer import log_writer
+from actors.session_log import LiveLog, SessionLog
+from actors.stores import EmbeddedStore, open_store
+from actors.stores.committer import SIDE_BY_SIDE, WHOLE_FILE_SYSTEM
+from refold import Say, Script
+from runtime.envelope import draft
+from runtime.events import Owner, TodoWrite
+from runtime.storage.errors import LogFailed, StoreFull
+from runtime.storage.header import SessionHeader
+from runtime.storage.jsonl import JsonlFolder
+from runtime.storage.port import OS
+
+TODO = draft(TodoWrite(()))
+OWNER = Owner("test", 1, "boot")
+
+
+@attrs.define
+class Disk:
+    """The operating system's files, with a hand on each sync and write.
+
+    `before_sync` and `before_write` may wait or raise; `syncs` and `whole` count.
+    """
+
+    before_sync: Callable[[], None] = lambda: None
+    before_write: Callable[[], None] = lambda: None
+    syncs: int = 0
+    whole: int = 0
+    has_syncfs: bool = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(OS, name)
+
+    def fdatasync(self, fd: int) -> None:
+        self.syncs += 1
+        self.before_sync()
+        OS.fdatasync(fd)
+
+    def syncfs(self, fd: int) -> None:
+        self.whole += 1
+        self.before_sync()
+        OS.fdatasync(fd)
+
+    def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> int:
+        self.before_write()
+        return OS.pwrite(fd, data, offset)
+
+
+@asynccontextmanager
+async def writing(store: EmbeddedStore, session_id: str) -> AsyncIterator[SessionLog]:
+    grant = await store.create(SessionHeader(session_id, 0))
+    live = LiveLog(session_id, 0)
+    async with open_supervisor(session_id) as tree:
+        ref = await tree.start(log_writer, live, grant, OWNER, lambda: 7, spec=Spec("log"))
+        yield SessionLog(live, ref)
+
+
+@asynccontextmanager
+async def storing(where: Path, port: Any = OS) -> AsyncIterator[EmbeddedStore]:
+    store = open_store(where, port)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def test_64_sessions_that_append_at_once_share_one_thread_and_its_rounds(
+    tmp_path: Path,
+) -> None:
+    async def session(number: int) -> None:
+        async with writing(store, f"s{number}") as log:
+            for _ in range(10):
+                await log.append(TODO, TODO, flush=True)
+
+    async with storing(tmp_path) as store:
+        async with trio.open_nursery() as nursery:
+            for number in range(64):
+                nursery.start_soon(session, number)
+        committers = [t for t in threading.enumerate() if t.name == "refold-committer"]
+        assert len(committers) == 1
+        statistics = store.statistics
+        assert statistics.writes == 64 * 10
+        assert statistics.rounds < 64 * 10 / 3
+    folder = JsonlFolder(tmp_path)
+    assert {len(folder.read(f"s{number}").records) for number in range(64)} == {21}
+
+
+async def test_a_text_turn_costs_exactly_two_syncs(tmp_path: Path) -> None:
+    async with refold.open(tmp_path, providers=[Script(lambda _: Say("yes"))]) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+        for turns in range(1, 6):
+            await agent.ask("and?")
+            assert embedded(runtime).statistics.syncs == 2 * turns
+
+
+async def test_a_stalled_disk_stops_its_own_store_only(tmp_path: Path) -> None:
+    release = threading.Event()
+    disk = Disk(before_sync=lambda: assert_(release.wait(60)))
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        for _ in range(1000):
+            await trio.lowlevel.checkpoint()
+            ticks += 1
+
+    async with (
+        storing(tmp_path / "stalled", disk) as stalled,
+        refold.open(tmp_path / "fine", providers=[Script(lambda _: Say("yes"))]) as runtime,
+        writing(stalled, "s") as log,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(lambda: log.append(TODO, flush=True))
+        agent = await runtime.start_agent(model="script/m")
+        for _ in range(100):
+            assert (await agent.ask("still there?")).reason.kind == "completed"
+        await tick()
+        assert log.live.durable_seq == -1
+        release.set()
+    assert ticks == 1000
+    assert log.live.durable_seq == 1
+
+
+def embedded(runtime: refold.Runtime) -> EmbeddedStore:
+    assert isinstance(runtime.store, EmbeddedStore)
+    return runtime.store
+
+
+def assert_(value: object) -> None:
+    assert value
+
+
+async def test_what_nobody_waits_for_is_durable_soon_after(tmp_path: Path) -> None:
+    async with storing(tmp_path) as store, writing(store, "s") as log:
+        await log.append(TODO)
+        with trio.fail_after(30):
+            while log.live.durable_seq < 1:
+                await log.live.changed.wait()
+        assert store.statistics.background_syncs == 1
+        assert store.statistics.syncs == 0
+
+
+async def flush_all(store: EmbeddedStore, count: int, disk: Disk) -> None:
+    """Flush `count` sessions in one round of the committer."""
+    hold = threading.Event()
+
+    async def session(number: int) -> None:
+        async with writing(store, f"s{number}") as log:
+            ready.append(number)
+            await go.wait()
+            await log.append(TODO, flush=True)
+
+    ready: list[int] = []
+    go = trio.Event()
+    async with trio.open_nursery() as nursery:
+        for number in range(count):
+            nursery.start_soon(session, number)
+        while len(ready) < count:
+            await trio.lowlevel.checkpoint()
+        async with writing(store, "first") as log:
+            disk.before_write = lambda: assert_(hold.wait(60))  # all others join the next round
+            nursery.start_soon(lambda: log.append(TODO, flush=True))
+            await trio.testing.wait_all_tasks_blocked()
+            go.set()
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            disk.before_write = lambda: None
+            hold.set()
+
+
+async def test_several_files_are_synced_side_by_side(tmp_path: Path) -> None:
+    together = threading.Barrier(4)
+    disk = Disk()
+    met = 0
+
+    def meet() -> None:
+        nonlocal met
+        if disk.syncs > 1:  # the first round holds one file alone
+            together.wait(30)
+            met += 1
+
+    disk.before_sync = meet
+    async with storing(tmp_path, disk) as store:
+        await flush_all(store, 4, disk)
+    assert met >= 4
+    assert SIDE_BY_SIDE == 8
+
+
+async def test_many_dirty_files_are_synced_as_one_file_system(tmp_path: Path) -> None:
+    disk = Disk(has_syncfs=True)
+    async with storing(tmp_path, disk) as store:
+        await flush_all(store, WHOLE_FILE_SYSTEM, disk)
+    assert disk.whole == 1
+
+
+async def test_a_failed_sync_of_the_file_system_fails_every_log_in_it(tmp_path: Path) -> None:
+    disk = Disk(has_syncfs=True)
+
+    def fail() -> None:
+        if disk.whole:
+            raise OSError(errno.EIO, "on purpose")
+
+    disk.before_sync = fail
+    async with storing(tmp_path, disk) as store:
+        with pytest.raises(ExceptionGroup) as failed:
+            await flush_all(store, WHOLE_FILE_SYSTEM, disk)
+    found = failed.value.split(LogFailed)[0]
+    assert found is not None
+    assert disk.whole == 1
+
+
+@pytest.mark.parametrize("where", ["write", "sync"])
+async def test_an_io_error_ends_its_session_with_one_error_and_no_other(
+    where: str, tmp_path: Path
+) -> None:
+    disk = Disk()
+    broken = False
+
+    def fail() -> None:
+        if broken:
+            raise OSError(errno.EIO, "on purpose")
+
+    setattr(disk, f"before_{where}", fail)
+    async with storing(tmp_path, disk) as store, writing(store, "good") as good:
+        await good.append(TODO, flush=True)
+        with pytest.raises(LogFailed) as failed:
+            async with writing(store, "bad") as bad:
+                await bad.append(TODO, flush=True)
+                broken = True
+                with trio.CancelScope(shield=True):
+                    with pytest.raises(LogFailed):
+                        await bad.append(TODO, flush=True)
+                    with pytest.raises(ActorCrashed):
+                        await bad.append(TODO)
+        broken = False
+        assert "close the session and open it again" in str(failed.value)
+        assert failed.value.durable_seq == 1
+        await good.append(TODO, flush=True)
+        assert len(JsonlFolder(tmp_path).read("bad").records) >= 2
+
+
+async def test_a_full_disk_keeps_what_was_acknowledged_and_says_what_to_do(tmp_path: Path) -> None:
+    disk = Disk()
+
+    def no_room() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    script = Script(lambda _: Say("yes"))
+    async with refold.open(tmp_path, providers=[script]) as runtime:
+        embedded(runtime)._folder._port = disk
+        agent = await runtime.start_agent(model="script/m", session_id="s")
+        await agent.ask("first")
+        kept = (await trio.to_thread.run_sync((tmp_path / "s.jsonl").read_bytes))[:]
+        disk.before_write = no_room
+        with pytest.raises((StoreFull, ActorCrashed)) as full:
+            await agent.ask("second")
+        await agent.stopped.wait()
+        disk.before_write = lambda: None
+        assert "make room" in str(full.value)
+        assert (tmp_path / "s.jsonl").read_bytes() == kept
+        again = await runtime.resume("s")
+        assert (await again.ask("third")).reason.kind == "completed"
+
+
+async def test_at_level_process_nobody_waits_for_the_disk(tmp_path: Path) -> None:
+    disk = Disk()
+    async with storing(tmp_path, disk) as store:
+        grant = await store.create(SessionHeader("s", 0, durability="process"))
+        grant.append(0, [TODO.at(0, 0).encoded])
+        assert await grant.sync() == 0
+        assert disk.syncs == 0
+        await grant.release("done")
+        assert disk.syncs == 1
