@@ -84,6 +84,7 @@ class Committer:
         self._token: trio.lowlevel.TrioToken | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._dirty: dict[JsonlLog, tuple[float, Work]] = {}
+        self._failed: dict[JsonlLog, Broken] = {}
 
     def submit(self, work: Work) -> None:
         """Enqueue work; what comes of it reaches `work.deliver`, in the order of submission."""
@@ -135,27 +136,27 @@ class Committer:
     def _round(self, taken: list[Work]) -> list[Delivery]:
         merged = _merge(taken)
         self.statistics.rounds += bool(merged)
-        failures = {work.log: failure for work in merged.values() if (failure := self._write(work))}
-        wanted = [work for work in merged.values() if work.sync and work.log not in failures]
+        for work in merged.values():
+            self._write(work)
+        wanted = [work for work in merged.values() if work.sync and work.log not in self._failed]
         background = self._due(merged)
         self.statistics.syncs += len(wanted)
         self.statistics.background_syncs += len(background)
-        failures |= self._sync([*wanted, *background])
-        return [
-            self._finish(work, failures.get(work.log)) for work in [*merged.values(), *background]
-        ]
+        self._failed |= self._sync([*wanted, *background])
+        return [self._finish(work) for work in [*merged.values(), *background]]
 
-    def _write(self, work: Work) -> Broken | None:
-        if not work.batches:
-            return None
+    def _write(self, work: Work) -> None:
+        """Write a log's batches; one that failed once takes no more, or there would be a gap."""
+        if not work.batches or work.log in self._failed:
+            return
         try:
             work.log.append(*work.batches)
         except Broken as failure:
-            return failure
+            self._failed[work.log] = failure
+            return
         self.statistics.writes += 1
         if self._threaded:
             self._dirty.setdefault(work.log, (time.monotonic(), Work(work.log, work.deliver)))
-        return None
 
     def _due(self, merged: dict[JsonlLog, Work]) -> list[Work]:
         """Logs whose bytes have waited long enough and that this round does not sync anyway."""
@@ -176,14 +177,15 @@ class Committer:
             results = [_sync_one(log) for log in logs]
         return {log: failure for log, failure in zip(logs, results, strict=True) if failure}
 
-    def _finish(self, work: Work, failure: Broken | None) -> Delivery:
+    def _finish(self, work: Work) -> Delivery:
+        log, failure = work.log, self._failed.get(work.log)
         if work.close:
-            self._dirty.pop(work.log, None)
+            self._dirty.pop(log, None)
+            self._failed.pop(log, None)
             try:
-                work.log.close()
+                log.close()
             except Broken as late:
                 failure = failure or late
-        log = work.log
         outcome = Outcome(log.next_seq - 1, log.durable_seq, failure, closed=work.close)
         return work.deliver, outcome
 

@@ -222,6 +222,7 @@ class HeldGrant:
     go: trio.Event = attrs.field(factory=trio.Event)
     syncs: int = 0
     broken: bool = False
+    failure: trio.Event = attrs.field(factory=trio.Event)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.inner, name)
@@ -230,8 +231,13 @@ class HeldGrant:
         await self.go.wait()
         self.syncs += 1
         if self.broken:
+            self.failure.set()
             raise LogFailed("the disk", "EIO", -1)
         return await self.inner.sync()
+
+    async def failed(self) -> LogFailed:
+        await self.failure.wait()
+        return LogFailed("the disk", "EIO", -1)
 
 
 async def test_flushes_that_wait_together_share_one_sync_and_appends_go_on_meanwhile() -> None:
@@ -285,6 +291,7 @@ async def test_a_failed_sync_fails_whoever_waits_and_ends_the_writer() -> None:
             with trio.CancelScope(shield=True):
                 with pytest.raises(LogFailed):
                     await log.append(TODO, flush=True)
+                await trio.testing.wait_all_tasks_blocked()
                 with pytest.raises(ActorCrashed) as crashed:
                     await log.append(TODO)
                 assert isinstance(crashed.value.__cause__, LogFailed)
