@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 
 from actors.agent_loop import AgentLoop, RunTurn, Wake, WhenIdle
-from actors.kernel import MailboxFull, Ref
+from actors.kernel import ActorStopped, Ask, MailboxFull, Ref
 from actors.session_log import SessionLog
 from actors.subscription import Subscription
 from actors.turn import Turn
@@ -19,6 +19,8 @@ from runtime.json import check
 from runtime.messages import USER, Block, Message, Source, TextBlock
 from runtime.storage.header import SessionHeader
 from runtime.storage.reader import LogReader
+
+R = TypeVar("R")
 
 
 class Agent:
@@ -50,7 +52,7 @@ class Agent:
 
         Cancelled, the wait ends and the turn goes on: `cancel` ends the turn.
         """
-        return await self._ref.ask(RunTurn(_entry("prompt", text, USER)))
+        return await self._ask(RunTurn(_entry("prompt", text, USER)))
 
     async def prompt(self, text: str) -> int:
         """Leave a prompt and return its seq once it is durable; it starts a turn when it can."""
@@ -75,7 +77,7 @@ class Agent:
 
     async def wait_idle(self) -> None:
         """Wait until every turn is over and every prompt had one."""
-        await self._ref.ask(WhenIdle())
+        await self._ask(WhenIdle())
 
     def messages(self) -> tuple[Message, ...]:
         """The derived messages right now: what the next request would hold before new input."""
@@ -84,6 +86,14 @@ class Agent:
     def events(self, from_seq: int = 0) -> Subscription:
         """Every durable event from `from_seq` on, without gap or double, as long as you listen."""
         return Subscription(self.log.live, self._open_reader, from_seq)
+
+    async def _ask(self, message: Ask[R]) -> R:
+        try:
+            return await self._ref.ask(message)
+        except ActorStopped:
+            with suppress(ActorStopped):
+                await self.log.flush()  # a log writer that failed, and stopped the loop, says so
+            raise
 
     async def close(self) -> None:
         """End the turn in hand as `disposed`, make everything durable, and give the log back."""

@@ -68,20 +68,23 @@ class AgentLoop:
         """
         task_status.started()
         async for mail in mailbox:
-            waiting = [mail, *iter(mailbox.receive_nowait, None)]
-            asked = [one for one in waiting if isinstance(one.message, RunTurn)]
-            await self._work(asked)
+            waiting = await self._work(mail, mailbox)
             if self._disposed:
                 return
             for one in waiting:
-                if isinstance(one.message, WhenIdle):
-                    one.answer(None)
+                one.answer(None)
 
-    async def _work(self, asked: list[Mail[Request]]) -> None:
-        """Turns until every prompt has had one."""
-        while not self._disposed and (asked or self._pending_prompts() - self._had_a_turn):
+    async def _work(self, mail: Mail[Request], mailbox: Mailbox[Request]) -> list[Mail[Request]]:
+        """Turns until every prompt has had one; returns who waits for that."""
+        waiting = [mail]
+        while not self._disposed:
+            waiting += iter(mailbox.receive_nowait, None)
+            asked = [one for one in waiting if isinstance(one.message, RunTurn)]
+            if not asked and not self._pending_prompts() - self._had_a_turn:
+                break
+            waiting = [one for one in waiting if one not in asked]
             await self._turn(asked)
-            asked = []
+        return waiting
 
     def _pending_prompts(self) -> set[int]:
         pending = self._instance.log.live.rules.inbox.pending

@@ -60,8 +60,10 @@ class Dispatch:
         chunks: Setting,
         last_request: Callable[[], tuple[Request, int] | None],
     ) -> None:
-        self._log, self._clearance, self._mode = log, clearance, mode
-        self._find_model, self._wire, self._chunks = find_model, wire, chunks
+        self._log, self._clearance = log, clearance
+        self._find_model, self._wire = find_model, wire
+        self._mode: Invariants = mode
+        self._chunks: Setting = chunks
         self._encoder = RequestEncoder(wire)
         self._last_request: Callable[[], tuple[Request, int] | None] | None = last_request
 

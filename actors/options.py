@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, TypedDict, get_args
 
 import attrs
 
@@ -11,6 +11,8 @@ from actors.dispatch import Invariants
 from actors.seams import Seams
 from actors.step import Options
 from actors.tools import Tool, collect
+from runtime import codec
+from runtime.errors import Refused
 from runtime.header import EpochHeader, LlmCallConfig
 from runtime.json import Json
 from runtime.llm.providers import Provider, split_model
@@ -39,21 +41,51 @@ class AgentOptions(TypedDict, total=False):
     max_steps: int
 
 
+_CHOICES = {"invariants": get_args(Invariants), "chunks": get_args(Setting)}
+
+
+@attrs.define(eq=False)
+class InvalidOption(Refused):
+    """An option that no agent has, or with a value that it cannot have."""
+
+    option: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.option!r} {self.problem}"
+
+
 def configure(
     given: AgentOptions, folded: EpochHeader | None, find: Callable[[str], Provider | None]
 ) -> Options:
     """What an agent is made of: the given options over the folded header.
 
     `find` gives a provider's record by name, None for a scripted one; it raises for an unknown
-    name. Raises `InvalidModelName`, `DuplicateTool`, `InvalidTool`, `NotLosslessJson`.
+    name. Raises `InvalidOption`, `InvalidModelName`, `DuplicateTool`, `InvalidTool`, and
+    `NotLosslessJson` for what no request header could hold.
     """
-    return Options(
+    _check(given)
+    options = Options(
         config=_config(given, None if folded is None else folded.config, find),
         system=given.get("system", "" if folded is None else folded.system),
         tools=collect(given.get("tools", ())),
         seams=given.get("seams", Seams()),
         max_steps=given.get("max_steps", 100),
     )
+    codec.canonical(EpochHeader(options.config, options.system, options.schemas()))
+    return options
+
+
+def _check(given: AgentOptions) -> None:
+    for name in given:
+        if name not in AgentOptions.__annotations__:
+            known = ", ".join(sorted(AgentOptions.__annotations__))
+            raise InvalidOption(name, f"is no option of an agent; the options are {known}")
+    for name, allowed in _CHOICES.items():
+        if name in given and given.get(name) not in allowed:
+            raise InvalidOption(name, f"must be one of {', '.join(allowed)}")
+    if given.get("max_steps", 1) < 1:
+        raise InvalidOption("max_steps", "must be at least 1")
 
 
 def _config(

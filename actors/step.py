@@ -75,6 +75,7 @@ class LoopInstance:
             composed: list[Message] = []
             for seam in self.options.seams.session_prefix:
                 composed += await seam(self.log)
+            codec.canonical(composed)  # one that no header can hold must not be frozen
             self._prefix = tuple(composed)
         return self._prefix
 

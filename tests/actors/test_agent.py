@@ -1,0 +1,640 @@
+"""What an agent does on an ordinary day (design 3.4, 3.5), with a virtual clock."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from typing import Any
+
+import attrs
+import orjson
+import pytest
+import trio
+
+import refold
+from actors.script import Piece
+from actors.session_log import SessionLog
+from refold import Call, Delay, Deny, End, Hang, Say, Script, Seams
+from runtime.envelope import Event, draft
+from runtime.events import ContextMessage, EndReason, ToolResult
+from runtime.header import LlmCallConfig, RequestHeader
+from runtime.messages import Message, Source, TextBlock, text_of, tool_calls
+from runtime.storage.errors import LogFailed
+from runtime.storage.memory import MemoryPort
+from runtime.verify import verify_requests
+from tests.agents import assert_within_rules, count, read_file, stored_events
+
+PLUGIN = Source("plugin", plugin="test")
+
+
+def kinds(events: list[Event]) -> list[str]:
+    """The types in order, chunks left out."""
+    return [event.type for event in events if event.type != "assistant/chunk"]
+
+
+def of_type(events: list[Event], type_: str) -> list[Any]:
+    """The data of the events of one type."""
+    return [event.data for event in events if event.type == type_]
+
+
+def headers(events: list[Event]) -> list[RequestHeader]:
+    return of_type(events, "request/header")
+
+
+def sent(script: Script, request: int = -1) -> list[str]:
+    """The contents of a request's messages as plain text, the system prompt left out."""
+    messages = orjson.loads(script.bodies[request])["messages"]
+    return [str(message["content"]) for message in messages if message["role"] != "system"]
+
+
+def assert_sound(runtime: refold.Runtime, agent: refold.Agent) -> list[Event]:
+    """The stored log is within the rules and every request in it verifies; its events."""
+    events = stored_events(runtime, agent.session_id)
+    assert_within_rules(events)
+    reader = runtime.store.reader(agent.session_id)
+    try:
+        assert all(verdict.verified for verdict in verify_requests(reader.read_new()))
+    finally:
+        reader.close()
+    return events
+
+
+async def test_a_turn_writes_what_the_design_says_in_its_order(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([[Say("let me see"), Call("count", {"upto": 3})], Say("done")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", system="S", tools=[count])
+        turn = await agent.ask("hello")
+        events = assert_sound(runtime, agent)
+        assert kinds(events) == [
+            "session/owner",
+            "inbox/queued",
+            "turn/start",
+            "user/message",
+            "step/start",
+            "request/header",
+            "request/sealed",
+            "assistant/message",
+            "tool/call",
+            "tool/result",
+            "step/end",
+            "step/start",
+            "request/sealed",
+            "assistant/message",
+            "step/end",
+            "turn/end",
+        ]
+        assert (turn.turn, turn.text, turn.reason) == (1, "done", EndReason("completed"))
+        assert turn.end_seq == events[-1].seq
+        used = [message.usage for message in of_type(events, "assistant/message")]
+        assert turn.usage.total_input == sum(usage.total_input for usage in used)
+        assert turn.usage.output_tokens == sum(usage.output_tokens for usage in used)
+        assert [message.role for message in agent.messages()] == [
+            "user",
+            "assistant",
+            "user",
+            "assistant",
+        ]
+
+
+async def test_prompts_that_come_during_a_turn_are_the_next_turn_in_order_and_once(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([[Delay(10), Call("count", {"upto": 1})], Say("one"), Say("two")])
+    turns: dict[str, refold.Turn] = {}
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", tools=[count])
+
+        async def ask(text: str) -> None:
+            turns[text] = await agent.ask(text)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, "first")
+            await trio.sleep(1)
+            await agent.prompt("second")
+            nursery.start_soon(ask, "third")
+            await trio.testing.wait_all_tasks_blocked()
+            await agent.prompt("fourth")
+        await agent.wait_idle()
+        events = assert_sound(runtime, agent)
+        said = [text_of(message.content) for message in of_type(events, "user/message")]
+        assert said[:2] == ["first", "second"]
+        assert sorted(said) == ["first", "fourth", "second", "third"]
+        assert len(script.bodies) == 3
+        assert sent(script)[-4:] == ["one", *said[1:]]
+        assert (turns["first"].turn, turns["third"].turn) == (1, 2)
+
+
+async def test_prompt_returns_its_durable_seq_and_wait_idle_waits_for_its_turn(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([[Delay(10), Say("one")]])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+        seq = await agent.prompt("hello")
+        assert stored_events(runtime, agent.session_id)[seq].type == "inbox/queued"
+        assert agent.log.live.durable_seq >= seq
+        await agent.wait_idle()
+        assert trio.current_time() == 10
+        assert kinds(assert_sound(runtime, agent))[-1] == "turn/end"
+
+
+async def test_what_is_injected_during_a_turn_joins_the_next_step(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([[Call("slow")], Say("done")])
+
+    @refold.tool
+    async def slow() -> str:
+        """Take ten seconds."""
+        await trio.sleep(10)
+        return "slept"
+
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", tools=[slow])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(agent.ask, "hello")
+            await trio.sleep(1)
+            await agent.inject("the news", plugin="radio")
+        (request,) = [sent(script)]
+        assert [len(sent(script, 0)), len(request)] == [1, 4]
+        assert "the news" in request[-1]
+        events = assert_sound(runtime, agent)
+        (news,) = of_type(events, "context/message")
+        assert news.source == Source("plugin", plugin="radio")
+        assert len(of_type(events, "turn/start")) == 1
+
+
+async def test_what_is_injected_while_idle_wakes_nothing_and_joins_the_next_turn(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([Say("one"), Say("two")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+        await agent.ask("hello")
+        await agent.inject("the news")
+        await agent.wait_idle()
+        await trio.sleep(100)
+        assert len(script.bodies) == 1
+        await agent.ask("and now?")
+        assert len(of_type(assert_sound(runtime, agent), "turn/start")) == 2
+        assert [text for text in sent(script) if "the news" in text] != []
+        assert sent(script)[-1] == "and now?"
+
+
+async def test_events_are_told_without_gap_or_double_from_any_seq(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([Say("one"), Say("two")])
+    told: list[int] = []
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+        await agent.ask("hello")
+
+        async def listen(*, task_status: trio.TaskStatus[None]) -> None:
+            subscription = agent.events(from_seq=3)
+            task_status.started()
+            while True:
+                told.append((await anext(subscription)).seq)
+
+        async with trio.open_nursery() as nursery:
+            await nursery.start(listen)
+            await agent.ask("and now?")
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel(reason="heard enough")
+        assert told == [*range(3, len(stored_events(runtime, agent.session_id)))]
+
+
+async def test_resume_takes_the_config_from_the_log_and_the_tools_anew(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([Say("one"), Say("two"), Say("three"), Say("four")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(
+            model="script/m",
+            system="S",
+            tools=[count],
+            temperature=0.5,
+            max_tokens=77,
+            stop=["END"],
+            extra={"seed": 1},
+        )
+        await agent.ask("hello")
+        await agent.close()
+        again = await runtime.resume(agent.session_id, tools=[read_file])
+        await again.ask("and now?")
+        await again.ask("and then?")
+        await again.close()
+        other = await runtime.resume(agent.session_id, model="script/other", temperature=0.1)
+        await other.ask("still there?")
+        first, second, third = headers(assert_sound(runtime, other))
+        assert [first.reason, second.reason, third.reason] == ["initial", "resume", "resume"]
+        assert second.header.config == first.header.config
+        assert second.header.system == "S"
+        assert [tool.name for tool in second.header.tools] == ["read_file"]
+        expected = attrs.evolve(first.header.config, model="other", temperature=0.1)
+        assert third.header.config == expected
+        assert third.header.tools == ()
+        body = orjson.loads(script.bodies[1])
+        assert (body["temperature"], body["seed"], body["stop"]) == (0.5, 1, ["END"])
+        assert sent(script)[0] == "hello"
+
+
+async def test_each_opening_is_announced_with_a_higher_term(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([Say("one")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", name="scout")
+        assert agent.header.name == "scout"
+        await agent.ask("hello")
+        for _ in range(2):
+            await agent.close()
+            agent = await runtime.resume(agent.session_id)
+        events = assert_sound(runtime, agent)
+        assert events[0].type == "session/owner"
+        assert [owner.term for owner in of_type(events, "session/owner")] == [1, 2, 3]
+        assert await runtime.list() == [agent.session_id]
+
+
+async def test_what_an_earlier_life_left_pending_joins_the_next_turn_and_starts_none(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([Hang(), Say("two")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(agent.ask, "hello")
+            await trio.testing.wait_all_tasks_blocked()
+            await agent.prompt("left over")
+            await agent.close()
+        again = await runtime.resume(agent.session_id)
+        await again.wait_idle()
+        assert len(script.bodies) == 1
+        await again.ask("and now?")
+        assert_sound(runtime, again)
+        assert sent(script) == ["hello", "left over", "and now?"]
+
+
+async def test_a_fork_goes_its_own_way_and_leaves_its_parent_alone(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([Say("one"), Say("two"), Say("three"), Say("four"), Say("five")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", system="S", max_tokens=77)
+        first = await agent.ask("first")
+        await agent.ask("second")
+        await agent.inject("for the parent alone")
+        before = stored_events(runtime, agent.session_id)
+        early = await runtime.fork(agent.session_id, at=first.end_seq)
+        late = await runtime.fork(agent.session_id, model="script/other", system="T")
+        assert stored_events(runtime, agent.session_id) == before
+        await early.ask("early")
+        assert sent(script) == ["first", "one", "early"]
+        await late.ask("late")
+        assert sent(script) == ["first", "one", "second", "two", "late"]
+        await agent.ask("third")
+        assert "for the parent alone" in script.bodies[-1].decode()
+        for child, model, system in ((early, "m", "S"), (late, "other", "T")):
+            events = assert_sound(runtime, child)
+            assert [header.reason for header in headers(events)] == ["initial", "resume"]
+            config = headers(events)[-1].header.config
+            assert (config.model, config.max_tokens) == (model, 77)
+            assert headers(events)[-1].header.system == system
+            assert child.header.parent_session == agent.session_id
+        assert [header.reason for header in headers(assert_sound(runtime, agent))] == ["initial"]
+        ids = {agent.session_id, early.session_id, late.session_id}
+        assert set(await runtime.list()) == ids
+
+
+async def test_a_parent_may_be_forked_in_the_middle_of_a_turn(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([Say("one"), [Delay(10), Say("two")], Say("three")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+        await agent.ask("first")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(agent.ask, "second")
+            await trio.sleep(1)
+            child = await runtime.fork(agent.session_id)
+            await child.ask("aside")
+            assert sent(script) == ["first", "one", "aside"]
+        assert_sound(runtime, agent)
+        assert_sound(runtime, child)
+
+
+async def test_closing_is_for_good_and_can_be_said_twice(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([Say("one")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+        await agent.ask("hello")
+        await agent.close()
+        await agent.close()
+        for say in (agent.ask, agent.prompt, agent.inject):
+            with pytest.raises(refold.ActorStopped):
+                await say("anyone there?")
+        with pytest.raises(refold.ActorStopped):
+            await agent.wait_idle()
+        await agent.cancel()
+
+
+async def test_the_session_prefix_is_composed_once_an_instance_and_comes_first(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([Say("one"), Say("two"), Say("three")])
+    composed: list[int] = []
+
+    async def prefix(log: SessionLog) -> list[Message]:
+        composed.append(log.live.session.next_seq)
+        return [Message("user", (TextBlock(f"life {len(composed)}"),))]
+
+    seams = Seams(session_prefix=(prefix,))
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", seams=seams)
+        await agent.ask("first")
+        await agent.ask("second")
+        assert len(composed) == 1
+        assert sent(script) == ["life 1", "first", "one", "second"]
+        assert text_of(agent.messages()[0].content) == "first"
+        await agent.close()
+        again = await runtime.resume(agent.session_id, seams=seams)
+        await again.ask("third")
+        assert sent(script)[:2] == ["life 2", "first"]
+        assert_sound(runtime, again)
+
+
+async def test_a_session_prefix_that_was_cancelled_is_composed_anew(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([Say("one")])
+    composed: list[int] = []
+
+    async def prefix(_log: SessionLog) -> list[Message]:
+        composed.append(1)
+        if len(composed) == 1:
+            await trio.sleep_forever()
+        return [Message("user", (TextBlock("at last"),))]
+
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", seams=Seams(session_prefix=(prefix,)))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(agent.ask, "first")
+            await trio.testing.wait_all_tasks_blocked()
+            await agent.cancel()
+        await agent.ask("second")
+        assert sent(script) == ["at last", "first", "second"]
+        assert_sound(runtime, agent)
+
+
+async def test_context_that_pre_step_appends_is_in_the_request_of_that_step(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([Call("count", {"upto": 2}), Say("done")])
+    views: list[refold.StepView] = []
+
+    async def pre_step(view: refold.StepView) -> None:
+        views.append(view)
+        text = (TextBlock(f"step {len(views)}"),)
+        await view.log.append(draft(ContextMessage(text, PLUGIN, envelope="raw")))
+
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(
+            model="script/m", system="S", tools=[count], seams=Seams(pre_step=(pre_step,))
+        )
+        await agent.ask("hello")
+        assert sent(script, 0) == ["step 1", "hello"]
+        assert sent(script, 1)[-1] == "step 2"
+        assert [len(view.claims) for view in views] == [1, 0]
+        assert (views[0].system, views[0].turn) == ("S", 1)
+        assert [tool.name for tool in views[0].tools] == ["count"]
+        assert_sound(runtime, agent)
+
+
+async def test_what_the_request_seam_changes_is_logged_as_a_change_and_stays(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([Say("one"), Say("two"), Say("three")])
+    seen: list[int | None] = []
+
+    async def request(config: LlmCallConfig) -> LlmCallConfig:
+        seen.append(config.max_tokens)
+        return attrs.evolve(config, max_tokens=5) if len(seen) == 2 else config
+
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", seams=Seams(request=(request,)))
+        for text in ("first", "second", "third"):
+            await agent.ask(text)
+        assert seen == [None, None, 5]
+        found = headers(assert_sound(runtime, agent))
+        assert [header.reason for header in found] == ["initial", "change"]
+        assert found[1].header.config.max_tokens == 5
+        assert b'"max_tokens":5' in script.bodies[2]
+
+
+async def test_a_denied_call_never_starts_and_the_model_is_told_why(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([[Call("count", {"upto": 2}), Call("read_file", {"path": "a"})], Say("done")])
+
+    async def deny_files(call: refold.CallView) -> Deny | None:
+        return Deny("files are closed today") if call.name == "read_file" else None
+
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(
+            model="script/m", tools=[count, read_file], seams=Seams(pre_tool=(deny_files,))
+        )
+        assert (await agent.ask("hello")).text == "done"
+        events = assert_sound(runtime, agent)
+        assert [call.name for call in of_type(events, "tool/call")] == ["count"]
+        allowed, denied = of_type(events, "tool/result")
+        assert allowed.error is None
+        assert (denied.is_error, denied.error.code) == (True, "DENIED")
+        assert "files are closed today" in sent(script)[-1]
+
+
+async def test_context_of_post_tool_stands_after_all_results(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([[Call("count", {"upto": 2}), Call("count", {"upto": 3})], Say("done")])
+
+    async def post_tool(call: refold.CallView, outcome: refold.Outcome) -> refold.Outcome:
+        content = (TextBlock(text_of(outcome.content).upper() + "!"),)
+        context = (TextBlock(f"about {call.arguments}"),)
+        return attrs.evolve(outcome, content=content, context=context)
+
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(
+            model="script/m", tools=[count], seams=Seams(post_tool=(post_tool,))
+        )
+        await agent.ask("hello")
+        events = assert_sound(runtime, agent)
+        surface = [event for event in events if event.surface_op is not None]
+        assert kinds(surface) == [
+            "user/message",
+            "assistant/message",
+            "tool/result",
+            "tool/result",
+            "context/message",
+            "context/message",
+            "assistant/message",
+        ]
+        texts = [text_of(event.data.content) for event in surface[2:6]]
+        assert texts == ["0 1!", "0 1 2!", 'about {"upto":2}', 'about {"upto":3}']
+
+
+async def test_a_turn_ends_when_its_steps_are_used_up_and_the_next_one_has_its_own(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    def reply(body: Any) -> Any:
+        return (
+            Say("fine") if "and now?" in str(body["messages"][-1]) else Call("count", {"upto": 1})
+        )
+
+    script = Script(reply)
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", tools=[count], max_steps=3)
+        turn = await agent.ask("hello")
+        assert turn.reason == EndReason("budget", limit="steps")
+        assert len(script.bodies) == 3
+        assert (await agent.ask("and now?")).text == "fine"
+        events = assert_sound(runtime, agent)
+        assert len([e for e in events if isinstance(e.data, ToolResult)]) == 3
+
+
+async def test_an_answer_cut_by_max_tokens_loses_its_calls_and_marks_the_whole_turn(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    cut: list[Piece] = [Say("I will co"), Call("count", {"upto": 2}), Delay(10), End("max-tokens")]
+    script = Script([cut, Say("done"), Say("fine")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", tools=[count])
+        turns: list[refold.Turn] = []
+
+        async def ask() -> None:
+            turns.append(await agent.ask("hello"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await trio.sleep(1)
+            await agent.inject("go on")
+        assert turns[0].reason == EndReason("max-tokens")
+        assert turns[0].text == "done"
+        events = assert_sound(runtime, agent)
+        message = of_type(events, "assistant/message")[0]
+        assert (text_of(message.content), tool_calls(message.content)) == ("I will co", ())
+        assert of_type(events, "tool/call") == []
+        assert (await agent.ask("and now?")).reason == EndReason("completed")
+
+
+async def test_a_withheld_answer_ends_the_turn_with_its_code(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([[Say("I must not"), End("content-filter")], Say("fine")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+        turn = await agent.ask("hello")
+        assert (turn.reason.kind, turn.reason.code) == ("error", "CONTENT_FILTER")
+        assert (await agent.ask("and now?")).text == "fine"
+        assert_sound(runtime, agent)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """While it is set, every sync of every log fails."""
+    broken, fdatasync = threading.Event(), MemoryPort.fdatasync
+
+    def sync_or_fail(port: MemoryPort, fd: int) -> None:
+        if broken.is_set():
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fdatasync(port, fd)
+
+    monkeypatch.setattr(MemoryPort, "fdatasync", sync_or_fail)
+    return broken
+
+
+async def assert_ended(agent: refold.Agent) -> None:
+    """Every method says what happened, with the failure of the disk as the cause."""
+    await agent.stopped.wait()
+    for say in (agent.ask, agent.prompt, agent.inject):
+        with pytest.raises(refold.ActorCrashed) as crashed:
+            await say("anyone there?")
+        cause: BaseException | None = crashed.value
+        while isinstance(cause, refold.ActorCrashed):
+            cause = cause.__cause__
+        assert isinstance(cause, LogFailed)
+        assert "Input/output error" in str(crashed.value)
+        assert "\n" not in str(crashed.value)
+    with pytest.raises(refold.ActorCrashed):
+        await agent.wait_idle()
+    await agent.cancel()
+    await agent.close()
+
+
+async def test_a_disk_that_fails_in_a_turn_ends_the_session_and_every_ask_says_so(
+    disk: threading.Event, autojump_clock: trio.testing.MockClock
+) -> None:
+    script = Script([Call("count", {"upto": 2}), Say("never sent"), Say("fine")])
+
+    @refold.tool
+    async def breaking(upto: int) -> str:
+        """Break the disk."""
+        disk.set()
+        return str(upto)
+
+    breaking = attrs.evolve(breaking, schema=attrs.evolve(breaking.schema, name="count"))
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", tools=[breaking])
+        with pytest.raises(refold.RefoldError) as failed:
+            await agent.ask("hello")
+        assert "Input/output error" in str(failed.value)
+        assert len(script.bodies) == 1, "nothing is sent after a failed sync"
+        await assert_ended(agent)
+
+
+async def test_a_disk_that_fails_while_idle_ends_the_session_and_no_other(
+    disk: threading.Event, autojump_clock: trio.testing.MockClock
+) -> None:
+    script = Script([Say("one"), Say("two"), Say("three")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+        other = await runtime.start_agent(model="script/m")
+        await agent.ask("hello")
+        disk.set()
+        with pytest.raises(LogFailed):
+            await agent.inject("more")
+        await assert_ended(agent)
+        disk.clear()
+        assert (await other.ask("hello")).text == "two"
+        assert_sound(runtime, other)
+        again = await runtime.resume(agent.session_id)
+        assert (await again.ask("and now?")).text == "three"
+        assert_sound(runtime, again)
+
+
+async def test_agents_of_one_runtime_do_not_see_each_other(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    def reply(body: Any) -> Any:
+        return [Delay(5), Say(f"echo {body['messages'][-1]['content']}")]
+
+    async with refold.open("memory:", providers=[Script(reply)]) as runtime:
+        turns: dict[str, str] = {}
+
+        async def converse(name: str) -> None:
+            agent = await runtime.start_agent(model="script/m", name=name)
+            for _ in range(3):
+                turns[name] = (await agent.ask(name)).text
+            assert len(agent.messages()) == 6
+            assert_sound(runtime, agent)
+
+        async with trio.open_nursery() as nursery:
+            for name in "abcde":
+                nursery.start_soon(converse, name)
+        assert turns == {name: f"echo {name}" for name in "abcde"}
+        assert trio.current_time() == 15
+        assert len(await runtime.list()) == 5
