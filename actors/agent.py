@@ -16,6 +16,7 @@ from actors.turn import Turn
 from runtime.envelope import Draft, draft
 from runtime.events import EndReason, InboxQueued
 from runtime.json import check
+from runtime.llm.chunks import Chunk
 from runtime.messages import USER, Block, Message, Source, TextBlock
 from runtime.storage.header import SessionHeader
 from runtime.storage.reader import LogReader
@@ -78,6 +79,16 @@ class Agent:
     async def wait_idle(self) -> None:
         """Wait until every turn is over and every prompt had one."""
         await self._ask(WhenIdle())
+
+    def listen(self, callback: Callable[[Chunk], None]) -> Callable[[], None]:
+        """Call `callback` with each chunk of each answer as it streams; returns how to stop it.
+
+        Undelayed and ephemeral: nothing here is durable yet, and an `llm/retry` event makes what
+        an attempt streamed void. `events` is the account that lasts.
+        """
+        listeners = self._loop.listeners
+        listeners.append(callback)
+        return lambda: listeners.remove(callback)
 
     def messages(self) -> tuple[Message, ...]:
         """The derived messages right now: what the next request would hold before new input."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import attrs
 import trio
 
@@ -10,6 +12,7 @@ from actors.step import LoopInstance
 from actors.turn import Cancel, Turn, open_turn, run_turn
 from runtime.envelope import Draft
 from runtime.events import EndReason, Trigger
+from runtime.llm.chunks import Chunk
 from runtime.messages import USER, Source
 
 
@@ -50,6 +53,11 @@ class AgentLoop:
     @property
     def running(self) -> bool:
         return self._cancel is not None
+
+    @property
+    def listeners(self) -> list[Callable[[Chunk], None]]:
+        """Who is given each chunk of each answer."""
+        return self._instance.dispatch.listeners
 
     async def cancel(self, reason: EndReason) -> None:
         """Cancel the turn in hand and wait until its end is durable; without one, do nothing.

@@ -23,8 +23,9 @@ class AgentOptions(TypedDict, total=False):
     """What can be said of an agent at `start_agent`, `resume` and `fork`.
 
     `model` is PROVIDER/MODEL; `extra` are body fields of that provider, logged like the rest.
-    `chunks` says how much of the stream is logged, `invariants` how requests are checked, and
-    `max_steps` is the budget of one turn (default 100). On resume and fork, what is not given
+    `chunks` says how much of the stream is logged, `invariants` how requests are checked,
+    `retries` how often a failed request is sent again (default 5), and `max_steps` is the budget
+    of one turn (default 100). On resume and fork, what is not given
     comes from the folded header; tools and seams are code and are given again.
     """
 
@@ -38,6 +39,7 @@ class AgentOptions(TypedDict, total=False):
     chunks: Setting
     seams: Seams
     invariants: Invariants
+    retries: int
     max_steps: int
 
 
@@ -86,6 +88,8 @@ def _check(given: AgentOptions) -> None:
             raise InvalidOption(name, f"must be one of {', '.join(allowed)}")
     if given.get("max_steps", 1) < 1:
         raise InvalidOption("max_steps", "must be at least 1")
+    if given.get("retries", 0) < 0:
+        raise InvalidOption("retries", "must be at least 0")
 
 
 def _config(

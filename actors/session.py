@@ -16,6 +16,7 @@ from actors.invariants import invariants
 from actors.kernel import Ref, Spec, Supervisor, open_supervisor
 from actors.log_writer import log_writer
 from actors.options import AgentOptions, configure
+from actors.retries import Retries
 from actors.session_log import LiveLog, SessionLog
 from actors.step import LoopInstance
 from actors.stores import Grant, Store
@@ -25,7 +26,7 @@ from runtime.errors import HistoryUnbalanced
 from runtime.events import EndReason, Owner
 from runtime.llm.providers import Provider
 from runtime.llm.wires import CHAT
-from runtime.request import Request, last_sealed_request
+from runtime.request import last_sealed_request
 from runtime.storage.reader import LogReader
 
 _log = logging.getLogger("refold")
@@ -99,8 +100,9 @@ async def _start_invariants(
     def keep_report(name: str, content: bytes) -> str | None:
         return store.report(tree.name, name, content)
 
+    checks = "full" if mode == "full" else "enforce"
     spec = Spec("invariants", mailbox=1)
-    return await tree.start(invariants, tree.name, open_reader, keep_report, mode, spec=spec)
+    return await tree.start(invariants, tree.name, open_reader, keep_report, checks, spec=spec)
 
 
 def _instance(
@@ -112,16 +114,19 @@ def _instance(
 ) -> LoopInstance:
     folded = log.live.session.header
     configured = configure(options, folded, host.find)
-
-    def last_request() -> tuple[Request, int] | None:
-        if folded is None:
-            return None
-        reader = open_reader()
-        try:
-            return last_sealed_request([decode_line(r.encoded) for r in reader.read_new()])
-        finally:
-            reader.close()
-
     mode, chunks = options.get("invariants", "enforce"), options.get("chunks", "coalesced")
-    dispatch = Dispatch(log, clearance, mode, host.find_model, CHAT, chunks, last_request)
+    retries = Retries(options.get("retries", 5))
+    dispatch = Dispatch(log, clearance, mode, host.find_model, CHAT, chunks, retries)
+    if folded is not None:
+        _continue(dispatch, open_reader)
     return LoopInstance(log, dispatch, configured)
+
+
+def _continue(dispatch: Dispatch, open_reader: Callable[[], LogReader]) -> None:
+    reader = open_reader()
+    try:
+        found = last_sealed_request([decode_line(r.encoded) for r in reader.read_new()])
+    finally:
+        reader.close()
+    if found is not None:
+        dispatch.continue_from(*found)

@@ -6,7 +6,8 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from actors.dispatch import Answer, Dispatch
+from actors.answer_writer import Answer
+from actors.dispatch import Dispatch
 from actors.seams import Seams, StepView
 from actors.session_log import Claim, SessionLog
 from actors.tool_calls import ToolRunner

@@ -108,7 +108,7 @@ async def test_a_failing_provider_ends_the_turn_with_its_code_and_the_next_promp
     with FakeServer(step, stream(*answer("fine"))) as server:
         provider = Provider("fake", "chat/1", server.url, keep_alive=False)
         async with refold.open("memory:", providers=[provider]) as runtime:
-            agent = await runtime.start_agent(model="fake/m")
+            agent = await runtime.start_agent(model="fake/m", retries=0)
             turn = await agent.ask("hello")
             assert (turn.reason.kind, turn.reason.code, turn.reason.step) == ("error", code, 1)
             assert_one_sentence(turn.reason.message, fragment)
@@ -124,7 +124,7 @@ async def test_a_provider_that_is_not_there_is_named_and_can_be_started_later() 
         port = gone._listener.getsockname()[1]
     provider = Provider("fake", "chat/1", f"http://127.0.0.1:{port}")
     async with refold.open("memory:", providers=[provider]) as runtime:
-        agent = await runtime.start_agent(model="fake/m")
+        agent = await runtime.start_agent(model="fake/m", retries=0)
         turn = await agent.ask("hello")
         assert turn.reason.code == "TRANSPORT"
         assert_one_sentence(turn.reason.message, str(port), "is the server running?")

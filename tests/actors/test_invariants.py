@@ -16,7 +16,7 @@ import pytest
 import trio
 
 import refold
-from actors.dispatch import Answer
+from actors.answer_writer import Answer
 from actors.invariants import Clear, InvariantViolation
 from actors.script import Say
 from actors.session_log import StepBoundary

@@ -1,0 +1,134 @@
+"""Writing one answer into the log while it streams (design 3.4, step 8)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import attrs
+import trio
+
+from actors.session_log import SessionLog, StepBoundary
+from actors.wire import Stream
+from runtime.envelope import Draft, draft
+from runtime.events import AssistantChunk, AssistantMessage, LlmRetry
+from runtime.header import EpochHeader
+from runtime.llm.assembler import Assembler
+from runtime.llm.chunks import Chunk, FinishKind
+from runtime.llm.failures import Failure
+from runtime.llm.grammar import Grammar
+from runtime.llm.trace import Setting, Trace
+from runtime.messages import Provenance
+
+_log = logging.getLogger("refold")
+
+TRACE_SECONDS = 1.0
+"""How long logged chunks may wait for company before they are appended."""
+
+
+@attrs.frozen
+class Answer:
+    """A model's finished answer: the logged message, and how the stream finished."""
+
+    message: AssistantMessage
+    finish: FinishKind
+
+
+class AnswerWriter:
+    """Writes one attempt's answer into the log while it streams.
+
+    `listeners` are given each chunk at once, before it is logged; their errors are logged and
+    concern nobody else.
+    """
+
+    def __init__(
+        self,
+        log: SessionLog,
+        boundary: StepBoundary,
+        header: EpochHeader,
+        chunks: Setting,
+        listeners: Sequence[Callable[[Chunk], None]],
+    ) -> None:
+        self._log, self._boundary, self._listeners = log, boundary, listeners
+        self._provenance = Provenance(header.config.provider, header.config.model)
+        self._assembler, self._grammar = Assembler(), Grammar()
+        self._trace = Trace(chunks)
+        self._held: list[Chunk] = []
+        self._logged: list[int] = []
+        self._appended_at = trio.current_time()
+
+    async def follow(self, stream: Stream) -> None:
+        """Take the stream to its end; what is traced goes to the log about once a second."""
+        while chunks := await stream.receive():
+            now = trio.current_time()
+            for chunk in chunks:
+                self._grammar.check(chunk)
+                self._assembler.feed(chunk)
+                self._tell(chunk)
+                self._held += self._trace.feed(chunk, now)
+            if self._held and now - self._appended_at >= TRACE_SECONDS:
+                await self._append_held()
+
+    def _tell(self, chunk: Chunk) -> None:
+        for listener in tuple(self._listeners):
+            try:
+                listener(chunk)
+            except Exception:  # noqa: BLE001 - a display's error concerns nobody else
+                _log.exception("a listener of session %s failed", self._log.session_id)
+
+    async def void(self, attempt: int, failure: Failure, delay: float) -> None:
+        """Log that this attempt's text is void and that the same bytes are sent again."""
+        turn, step = self._boundary.turn, self._boundary.step
+        self._held += self._trace.flush()
+        milliseconds = round(delay * 1000)
+        retry = LlmRetry(turn, step, attempt, failure, milliseconds, self._assembler.usage)
+        await self._log.append(*self._held_drafts(), draft(retry))
+        self._held = []
+
+    async def _append_held(self) -> None:
+        events = await self._log.append(*self._held_drafts())
+        self._held = []
+        self._logged += [event.seq for event in events]
+        self._appended_at = trio.current_time()
+
+    def _held_drafts(self) -> Sequence[Draft]:
+        turn, step = self._boundary.turn, self._boundary.step
+        return [draft(AssistantChunk(turn, step, chunk)) for chunk in self._held]
+
+    async def finish(self) -> Answer:
+        """Append the finished message, citing its chunks."""
+        whole = self._assembler.finished()
+        provenance = attrs.evolve(self._provenance, replay_state=whole.replay_state)
+        message = AssistantMessage(
+            self._boundary.turn, self._boundary.step, whole.content, provenance, whole.usage
+        )
+        await self._append_message(message)
+        return Answer(message, whole.finish)
+
+    async def keep_interrupted(self) -> None:
+        """Append the visible text of a stream that broke off, or only its chunks."""
+        content = self._assembler.interrupted()
+        self._held += self._trace.flush()
+        if content:
+            await self._append_message(
+                AssistantMessage(
+                    self._boundary.turn,
+                    self._boundary.step,
+                    content,
+                    self._provenance,
+                    self._assembler.usage,
+                    interrupted=True,
+                )
+            )
+        elif self._held:
+            await self._append_held()
+
+    async def _append_message(self, message: AssistantMessage) -> None:
+        self._held += self._trace.flush()
+        chunks = tuple(self._held_drafts())
+
+        def drafts(first: int) -> tuple[Draft, ...]:
+            cited = (*self._logged, *range(first, first + len(chunks)))
+            return (*chunks, draft(message, cites=cited or None))
+
+        await self._log.append_from(drafts)
