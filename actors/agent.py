@@ -2,31 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 
+import attrs
 import trio
 
-from actors.agent_loop import AgentLoop, RunTurn, Wake, WhenIdle
-from actors.kernel import ActorStopped, Ask, MailboxFull, Ref
-from actors.session_log import SessionLog
+from actors.agent_loop import QueuePrompt, Wake, WhenIdle
+from actors.kernel import ActorCrashed, ActorSnapshot, ActorStopped, MailboxFull
+from actors.log_writer import KeyUsed
+from actors.session import Opened
+from actors.session_log import Feed, SessionLog
 from actors.subscription import Subscription
-from actors.turn import Turn
-from runtime.envelope import Draft, draft
-from runtime.events import EndReason, InboxQueued
+from runtime.envelope import Draft, decode_line, draft
+from runtime.errors import Refused
+from runtime.events import EndReason, InboxQueued, InboxRemoved
 from runtime.json import check
 from runtime.llm.chunks import Chunk
-from runtime.messages import USER, Block, Message, Source, TextBlock
+from runtime.messages import USER, Message, Source, TextBlock
+from runtime.session import Session
 from runtime.storage.header import SessionHeader
 from runtime.storage.reader import LogReader
+from runtime.turns import Turn, summarise
 
-R = TypeVar("R")
+
+@attrs.define(eq=False)
+class PromptRemoved(Refused):
+    """A prompt that left the inbox before a turn took it."""
+
+    seq: int
+    outcome: str
+
+    def __str__(self) -> str:
+        return f"the prompt at seq {self.seq} was {self.outcome} before a turn took it"
+
+
+@attrs.frozen
+class AgentSnapshot:
+    """An agent at one moment; parked, it has no actors."""
+
+    session_id: str
+    actors: tuple[ActorSnapshot, ...]
+    running: bool
+    pending: int
+    durable_seq: int
+    observer_errors: int
+    abandoned_threads: int
 
 
 class Agent:
-    """One live agent. Made by `Runtime.start_agent`, `resume` and `fork`.
+    """One agent. Made by `Runtime.start_agent`, `resume` and `fork`.
 
+    Idle, it may be parked: its actors end and its log is closed, until the next call wakes it.
     Every method raises `ActorStopped` once the agent is closed, and `ActorCrashed` (with the
     cause) once its session has failed.
     """
@@ -34,39 +62,112 @@ class Agent:
     def __init__(
         self,
         header: SessionHeader,
-        log: SessionLog,
-        loop: AgentLoop,
-        ref: Ref[Any],
+        opened: Opened,
+        feed: Feed,
+        listeners: list[Callable[[Chunk], None]],
+        reopen: Callable[[Agent], Awaitable[Opened]],
         open_reader: Callable[[], LogReader],
     ) -> None:
-        self.header, self.log = header, log
-        self._loop, self._ref, self._open_reader = loop, ref, open_reader
-        self.stop = trio.Event()
-        self.stopped = trio.Event()
+        self.header = header
+        self.last_used = trio.current_time()
+        self._opened, self._feed, self._listeners = opened, feed, listeners
+        self._reopen, self._open_reader = reopen, open_reader
+        self._waking = trio.Lock()
+        self._users = 0
+        self._closed = False
 
     @property
     def session_id(self) -> str:
         return self.header.id
 
-    async def ask(self, text: str) -> Turn:
+    @property
+    def log(self) -> SessionLog:
+        """The log as the last opening holds it; a parked agent's takes nothing."""
+        return self._opened.log
+
+    @property
+    def stopped(self) -> trio.Event:
+        """Happens when the actors of this opening are gone: parked, closed or failed."""
+        return self._opened.stopped
+
+    @property
+    def parked(self) -> bool:
+        return self._opened.stopped.is_set() and not self._closed and not self._opened.failure
+
+    @property
+    def idle(self) -> bool:
+        """Nobody waits for this agent, no turn runs and no prompt is pending."""
+        busy = self._opened.loop.busy or self._opened.log.live.rules.inbox.pending
+        return not self._users and not busy
+
+    async def ask(self, text: str, *, idempotency_key: str | None = None) -> Turn:
         """Send a prompt and wait for the turn that answers it; its end is durable by then.
 
-        Cancelled, the wait ends and the turn goes on: `cancel` ends the turn.
+        A key that the log knows already gets the first prompt's turn. Cancelled, the wait ends
+        and the turn goes on: `cancel` ends the turn. Raises `PromptRemoved` for a prompt that is
+        removed or edited before a turn takes it.
         """
-        return await self._ask(RunTurn(_entry("prompt", text, USER)))
+        entry = _prompt(text, USER, idempotency_key)
+        async with self._awake() as opened:
+            return await self._answer(opened, await self._queue(opened, entry))
 
-    async def prompt(self, text: str) -> int:
-        """Leave a prompt and return its seq once it is durable; it starts a turn when it can."""
-        (event,) = await self.log.append(_entry("prompt", text, USER), flush=True)
-        with suppress(MailboxFull):  # whoever filled it wakes the loop, which looks into the log
-            self._ref.tell_nowait(Wake())
-        return event.seq
+    async def prompt(
+        self, text: str, *, idempotency_key: str | None = None, source: Source = USER
+    ) -> int:
+        """Leave a prompt and return its seq once it is durable; it starts a turn when it can.
 
-    async def inject(self, text: str, *, plugin: str = "user") -> int:
+        A key that the log knows already gets the first prompt's seq.
+        """
+        async with self._awake() as opened:
+            return await self._leave(opened, _prompt(text, source, idempotency_key))
+
+    async def answer(self, seq: int) -> Turn:
+        """Wait for the turn that answers the prompt at `seq`; as `ask` does."""
+        async with self._awake() as opened:
+            return await self._answer(opened, seq)
+
+    async def steer(self, text: str, *, idempotency_key: str | None = None) -> int:
+        """Say something to the turn that runs, for its next step; idle, it is a prompt."""
+        async with self._awake() as opened:
+            entry = _prompt(text, USER, idempotency_key)
+            if opened.loop.running:
+                content = (TextBlock(text),)
+                entry = draft(InboxQueued("step", "steer", content, USER, idempotency_key))
+            return await self._leave(opened, entry)
+
+    async def inject(
+        self, text: str, *, plugin: str = "user", idempotency_key: str | None = None
+    ) -> int:
         """Leave context for the next step and return its seq once it is durable; wakes nothing."""
-        entry = _entry("inject", text, Source("plugin", plugin=plugin))
-        (event,) = await self.log.append(entry, flush=True)
-        return event.seq
+        source, content = Source("plugin", plugin=plugin), (TextBlock(text),)
+        entry = draft(InboxQueued("step", "inject", content, source, idempotency_key))
+        async with self._awake() as opened:
+            return await self._append_entry(opened, entry)
+
+    async def edit(self, seq: int, text: str) -> int:
+        """Put another text in the place of a pending entry; returns the new entry's seq.
+
+        Raises `RuleBroken` when it is not pending any more.
+        """
+        async with self._awake() as opened:
+            entry = opened.log.live.rules.inbox.pending.get(seq)
+            drafts = [draft(InboxRemoved((seq,), "edited"))]
+            if entry is not None:
+                content = (TextBlock(text),)
+                edited = attrs.evolve(entry, content=content, idempotency_key=None)
+                drafts.append(draft(edited))
+            events = await opened.log.append(*drafts, flush=True)
+            self._wake(opened)
+            return events[-1].seq
+
+    async def remove(self, seq: int) -> None:
+        """Take a pending entry back; raises `RuleBroken` when it is not pending any more."""
+        async with self._awake() as opened:
+            await opened.log.append(draft(InboxRemoved((seq,), "cancelled")), flush=True)
+
+    async def send(self, other: Agent, text: str) -> int:
+        """Leave a prompt with another agent, in this one's name; returns its seq there."""
+        return await other.prompt(text, source=Source("agent", session=self.session_id))
 
     async def cancel(self, reason: str = "user") -> None:
         """Cancel the turn in hand and wait until the log is balanced and durable again.
@@ -74,11 +175,12 @@ class Agent:
         Without one it does nothing; the first reason stands. Raises `NotLosslessJson`.
         """
         check(reason, "$.reason")
-        await self._loop.cancel(EndReason("aborted", reason=reason))
+        await self._opened.loop.cancel(EndReason("aborted", reason=reason))
 
     async def wait_idle(self) -> None:
         """Wait until every turn is over and every prompt had one."""
-        await self._ask(WhenIdle())
+        async with self._awake() as opened:
+            await self._ending(opened, opened.ref.ask(WhenIdle()))
 
     def listen(self, callback: Callable[[Chunk], None]) -> Callable[[], None]:
         """Call `callback` with each chunk of each answer as it streams; returns how to stop it.
@@ -86,34 +188,144 @@ class Agent:
         Undelayed and ephemeral: nothing here is durable yet, and an `llm/retry` event makes what
         an attempt streamed void. `events` is the account that lasts.
         """
-        listeners = self._loop.listeners
-        listeners.append(callback)
-        return lambda: listeners.remove(callback)
+        self._listeners.append(callback)
+        return lambda: self._listeners.remove(callback)
 
     def messages(self) -> tuple[Message, ...]:
         """The derived messages right now: what the next request would hold before new input."""
-        return self.log.live.session.derive_messages()
-
-    def events(self, from_seq: int = 0) -> Subscription:
-        """Every durable event from `from_seq` on, without gap or double, as long as you listen."""
-        return Subscription(self.log.live, self._open_reader, from_seq)
-
-    async def _ask(self, message: Ask[R]) -> R:
+        if not self.parked:
+            return self.log.live.session.derive_messages()
+        reader = self._open_reader()
         try:
-            return await self._ref.ask(message)
-        except ActorStopped:
-            with suppress(ActorStopped):
-                await self.log.flush()  # a log writer that failed, and stopped the loop, says so
-            raise
+            events = (decode_line(record.encoded) for record in reader.read_new())
+            return Session(events, retain=False).derive_messages()
+        finally:
+            reader.close()
+
+    def events(self, from_seq: int = 0, *, durable: bool = True) -> Subscription:
+        """Every event from `from_seq` on, without gap or double, as long as you listen.
+
+        Only what is durable, unless `durable=False`.
+        """
+        return Subscription(self._feed, self._open_reader, from_seq, durable=durable)
+
+    def snapshot(self) -> AgentSnapshot:
+        """The agent at this moment."""
+        live, loop = self.log.live, self._opened.loop
+        return AgentSnapshot(
+            self.session_id,
+            () if self.parked else self._opened.tree.snapshot(),
+            loop.running,
+            len(live.rules.inbox.pending),
+            live.durable_seq,
+            live.observer_errors,
+            loop.abandoned_threads,
+        )
+
+    async def park(self) -> None:
+        """Let an idle agent's actors end and its log be closed; anybody's next call wakes it."""
+        async with self._waking:
+            if self.idle and not self._opened.stopped.is_set():
+                self._opened.stop.set()
+                await self._opened.stopped.wait()
 
     async def close(self) -> None:
         """End the turn in hand as `disposed`, make everything durable, and give the log back."""
-        self.stop.set()
-        await self.stopped.wait()
+        self._closed = True
+        self._opened.stop.set()
+        await self._opened.stopped.wait()
+        self._feed.end(self._why())
+
+    @asynccontextmanager
+    async def _awake(self) -> AsyncIterator[Opened]:
+        """The session, its actors running; it is not parked while somebody uses it."""
+        self._users += 1
+        try:
+            async with self._waking:
+                if self.parked:
+                    self._opened = await self._reopen(self)
+            yield self._opened
+        finally:
+            self._users -= 1
+            self.last_used = trio.current_time()
+
+    def _why(self) -> Exception:
+        if not self._opened.failure:
+            return ActorStopped(self.session_id)
+        crash = ActorCrashed(self.session_id)
+        crash.__cause__ = self._opened.failure[0]
+        return crash
+
+    async def _ending(self, opened: Opened, work: Awaitable[Any]) -> Any:
+        """Await work; where the session ended meanwhile, say why it did."""
+        try:
+            return await work
+        except (ActorStopped, ActorCrashed):
+            await opened.stopped.wait()
+            why = self._why()
+            raise why from why.__cause__
+
+    async def _append_entry(self, opened: Opened, entry: Draft) -> int:
+        try:
+            (event,) = await self._ending(opened, opened.log.append(entry, flush=True))
+        except KeyUsed as used:
+            await self._ending(opened, opened.log.flush())
+            return used.seq
+        return int(event.seq)
+
+    async def _leave(self, opened: Opened, entry: Draft) -> int:
+        seq = await self._append_entry(opened, entry)
+        self._wake(opened)
+        return seq
+
+    def _wake(self, opened: Opened) -> None:
+        with suppress(MailboxFull):  # whoever filled it wakes the loop, which looks into the log
+            opened.ref.tell_nowait(Wake())
+
+    async def _queue(self, opened: Opened, entry: Draft) -> int:
+        """Queue a prompt: with its turn when the loop is idle, behind earlier ones when not."""
+        if not opened.loop.running:
+            return int(await self._ending(opened, opened.ref.ask(QueuePrompt(entry))))
+        try:
+            (event,) = await self._ending(opened, opened.log.append(entry))
+        except KeyUsed as used:
+            return used.seq
+        self._wake(opened)
+        return int(event.seq)
+
+    async def _answer(self, opened: Opened, seq: int) -> Turn:
+        live = opened.log.live
+        while True:
+            changed = self._feed.changed
+            if seq in live.answers.removed:
+                raise PromptRemoved(seq, live.answers.removed[seq])
+            turn = self._finished(opened, seq)
+            if turn is not None:
+                return turn
+            if opened.stopped.is_set():
+                raise self._why()
+            await changed.wait()
+
+    def _finished(self, opened: Opened, seq: int) -> Turn | None:
+        """The turn that took `seq`, once its end is durable and no recovery will follow it."""
+        live = opened.log.live
+        number = live.answers.turn_of(seq)
+        place = None if number is None else live.answers.place_of(number)
+        if number is None or place is None or live.durable_seq < place[1]:
+            return None
+        turn = live.answers.finished(number) or self._read_turn(*place)
+        coming = turn.reason.kind == "interrupted" and opened.loop.recovers
+        return None if coming else turn
+
+    def _read_turn(self, start: int, end: int) -> Turn:
+        reader = self._open_reader()
+        try:
+            records = [record for record in reader.read_new() if start <= record.seq <= end]
+            return summarise(decode_line(record.encoded) for record in records)
+        finally:
+            reader.close()
 
 
-def _entry(kind: str, text: str, source: Source) -> Draft:
-    content: tuple[Block, ...] = (TextBlock(text),)
-    if kind == "prompt":
-        return draft(InboxQueued("turn", "prompt", content, source))
-    return draft(InboxQueued("step", "inject", content, source))
+def _prompt(text: str, source: Source, idempotency_key: str | None) -> Draft:
+    content = (TextBlock(text),)
+    return draft(InboxQueued("turn", "prompt", content, source, idempotency_key))

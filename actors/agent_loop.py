@@ -8,17 +8,22 @@ import attrs
 import trio
 
 from actors.kernel import Ask, Mail, Mailbox
+from actors.log_writer import KeyUsed
+from actors.seams import StartSource
+from actors.session_log import SessionLog
 from actors.step import LoopInstance
-from actors.turn import Cancel, Turn, open_turn, run_turn
+from actors.turn import Cancel, open_turn, run_turn
 from runtime.envelope import Draft
 from runtime.events import EndReason, Trigger
-from runtime.llm.chunks import Chunk
 from runtime.messages import USER, Source
+
+RECOVERIES = 3
+"""How many recovery turns may follow one another, the restart limit of the loop."""
 
 
 @attrs.frozen
-class RunTurn(Ask[Turn]):
-    """Queue this input and answer with the turn that takes it."""
+class QueuePrompt(Ask[int]):
+    """Queue this prompt together with the turn that takes it; answered with its seq."""
 
     queued: Draft
 
@@ -30,34 +35,53 @@ class Wake:
 
 @attrs.frozen
 class WhenIdle(Ask[None]):
-    """Answered once everything before it has been dealt with."""
+    """Answered once every prompt has had a turn."""
 
 
-Request = RunTurn | Wake | WhenIdle
+Request = QueuePrompt | Wake | WhenIdle
 
 
 class AgentLoop:
-    """Runs turns for one loop instance; `cancel` ends the one in hand.
+    """Runs turns; `cancel` ends the one in hand.
 
-    A prompt starts a turn once. One that its turn did not get to claim, or that an earlier life of
-    the session left, stays pending and joins the next turn.
+    Each start makes a new loop instance, which knows what the log says and nothing else. A prompt
+    starts a turn once: one that its turn did not get to claim, or that an earlier life of the
+    session left, stays pending and joins the next turn, unless the loop `continues`.
     """
 
-    def __init__(self, instance: LoopInstance) -> None:
-        self._instance = instance
+    def __init__(
+        self,
+        log: SessionLog,
+        make_instance: Callable[[StartSource], LoopInstance],
+        source: StartSource,
+        *,
+        continues: bool,
+    ) -> None:
+        self._log, self._make_instance = log, make_instance
+        self._source: StartSource = source
+        self._continues = continues
+        self._instance = make_instance(source)
+        self._had_a_turn = set() if continues else self._pending_prompts()
         self._cancel: Cancel | None = None
         self._turn_over = trio.Event()
-        self._had_a_turn = self._pending_prompts()
+        self._started = False
         self._disposed = False
+        self.recovers = continues
+        """Whether an interrupted turn is about to get its recovery turn."""
 
     @property
     def running(self) -> bool:
+        """Whether a turn is open in the log: what comes now may join it."""
+        return self._log.live.answers.current is not None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a turn is in hand, its end not durable yet included."""
         return self._cancel is not None
 
     @property
-    def listeners(self) -> list[Callable[[Chunk], None]]:
-        """Who is given each chunk of each answer."""
-        return self._instance.dispatch.listeners
+    def abandoned_threads(self) -> int:
+        return self._instance.runner.abandoned.count
 
     async def cancel(self, reason: EndReason) -> None:
         """Cancel the turn in hand and wait until its end is durable; without one, do nothing.
@@ -72,50 +96,96 @@ class AgentLoop:
     async def run(self, mailbox: Mailbox[Request], *, task_status: trio.TaskStatus[None]) -> None:
         """Serve the mailbox until it is closed or the loop disposed of.
 
-        Raises `InvariantViolation` to end the session.
+        Started again by its supervisor, it first closes the turn that the last life left open and
+        lets a recovery turn answer its input. Raises `InvariantViolation` to end the session.
         """
+        restarted, self._started = self._started, True
+        self.recovers = restarted or self._continues
+        if restarted:
+            self._instance = self._make_instance("resume")
+            self._had_a_turn = set()
+            await self._log.append(*self._log.live.repair.closers(), flush=True)
         task_status.started()
+        if restarted or self._continues:
+            await self._recover()
+            await self._work([], mailbox)
         async for mail in mailbox:
-            waiting = await self._work(mail, mailbox)
+            waiting = await self._work([mail], mailbox)
             if self._disposed:
                 return
             for one in waiting:
                 one.answer(None)
 
-    async def _work(self, mail: Mail[Request], mailbox: Mailbox[Request]) -> list[Mail[Request]]:
+    async def _recover(self) -> None:
+        """One turn without new input, for what an interrupted one took and did not answer."""
+        answers = self._log.live.answers
+        source = answers.interrupted()
+        while source is not None and answers.recoveries < RECOVERIES and not self._disposed:
+            await self._turn([], Trigger("recovery", source))
+            source = answers.interrupted()
+        self.recovers = False
+
+    async def _work(
+        self, waiting: list[Mail[Request]], mailbox: Mailbox[Request]
+    ) -> list[Mail[Request]]:
         """Turns until every prompt has had one; returns who waits for that."""
-        waiting = [mail]
         while not self._disposed:
             waiting += iter(mailbox.receive_nowait, None)
-            asked = [one for one in waiting if isinstance(one.message, RunTurn)]
+            asked = self._new_prompts(waiting)
             if not asked and not self._pending_prompts() - self._had_a_turn:
                 break
-            waiting = [one for one in waiting if one not in asked]
-            await self._turn(asked)
+            waiting = [one for one in waiting if not isinstance(one.message, QueuePrompt)]
+            await self._turn(asked, Trigger("message", self._source_of(asked)))
         return waiting
 
-    def _pending_prompts(self) -> set[int]:
-        pending = self._instance.log.live.rules.inbox.pending
-        return {seq for seq, entry in pending.items() if entry.target == "turn"}
+    def _new_prompts(self, waiting: list[Mail[Request]]) -> list[Mail[Request]]:
+        """The prompts to queue; one whose idempotency key is known is answered with the first."""
+        new = []
+        for mail in waiting:
+            if isinstance(mail.message, QueuePrompt):
+                key = mail.message.queued.data.idempotency_key
+                first = None if key is None else self._log.live.rules.inbox.seq_of(key)
+                if first is None:
+                    new.append(mail)
+                else:
+                    mail.answer(first)
+        return new
 
-    async def _turn(self, asked: list[Mail[Request]]) -> None:
-        queued = [one.message.queued for one in asked if isinstance(one.message, RunTurn)]
-        cancel, self._turn_over = Cancel(), trio.Event()
-        self._cancel = cancel
+    def _pending_prompts(self) -> set[int]:
+        """Entries that set a turn off: prompts, and steering that came too late for its turn."""
+        pending = self._log.live.rules.inbox.pending
+        return {seq for seq, entry in pending.items() if entry.kind != "inject"}
+
+    async def _turn(self, asked: list[Mail[Request]], trigger: Trigger) -> None:
+        cancel = Cancel(self._instance.options.budgets.max_seconds)
+        self._cancel, self._turn_over = cancel, trio.Event()
         try:
-            trigger = Trigger("message", self._source(queued))
-            number = await open_turn(self._instance.log, queued, trigger)
-            self._had_a_turn = self._pending_prompts()
-            turn, violation = await run_turn(self._instance, number, cancel)
+            await self._open(asked, trigger)
+            progress = await run_turn(self._instance, cancel)
         finally:
             self._cancel = None
             self._turn_over.set()
-        for one in asked:
-            one.answer(turn)
-        if violation is not None:
-            raise violation
+        if progress.stopped:
+            self._had_a_turn |= self._pending_prompts()
+        if progress.violation is not None:
+            raise progress.violation
 
-    def _source(self, queued: list[Draft]) -> Source:
-        entries = [*self._instance.log.live.rules.inbox.pending.values()]
-        entries += [one.data for one in queued]
-        return entries[0].source if entries else USER
+    async def _open(self, asked: list[Mail[Request]], trigger: Trigger) -> None:
+        """Open a turn with what was asked; a key that was used meanwhile leaves the batch."""
+        while True:
+            queued = [one.message.queued for one in asked if isinstance(one.message, QueuePrompt)]
+            try:
+                seqs = await open_turn(self._log, queued, trigger)
+                break
+            except KeyUsed:
+                asked = self._new_prompts(asked)
+        for one, seq in zip(asked, seqs, strict=True):
+            one.answer(seq)
+        pending = self._log.live.rules.inbox.pending
+        self._had_a_turn = {seq for seq, entry in pending.items() if entry.kind == "prompt"}
+
+    def _source_of(self, asked: list[Mail[Request]]) -> Source:
+        queued = (one.message for one in asked if isinstance(one.message, QueuePrompt))
+        entries = [*self._log.live.rules.inbox.pending.values(), *(m.queued.data for m in queued)]
+        started_by = [entry for entry in entries if entry.kind != "inject"] or entries
+        return started_by[0].source if started_by else USER

@@ -26,7 +26,7 @@ from runtime.llm.body import Encoded, RequestEncoder
 from runtime.llm.chunks import Chunk
 from runtime.llm.failures import LlmFailure
 from runtime.llm.trace import Setting
-from runtime.llm.wires import Wire
+from runtime.llm.wires import CHAT
 from runtime.request import Request, build_request
 
 Invariants: TypeAlias = Literal["full", "enforce", "audit", "off"]
@@ -48,17 +48,17 @@ class Dispatch:
         clearance: Ref[Any] | None,
         mode: Invariants,
         find_model: Callable[[str], Model],
-        wire: Wire,
         chunks: Setting,
         retries: Retries,
+        listeners: list[Callable[[Chunk], None]],
     ) -> None:
         self._log, self._clearance = log, clearance
-        self._find_model, self._wire = find_model, wire
+        self._find_model = find_model
         self._mode: Invariants = mode
         self._chunks: Setting = chunks
         self._retries = retries
-        self._encoder = RequestEncoder(wire)
-        self.listeners: list[Callable[[Chunk], None]] = []
+        self._encoder = RequestEncoder(CHAT)
+        self.listeners = listeners
 
     def continue_from(self, request: Request, generation: int) -> None:
         """After a resume or in a fork: go on from the bytes of the log's last sealed request."""
@@ -94,7 +94,7 @@ class Dispatch:
         seal = RequestSealed(
             boundary.turn,
             boundary.step,
-            self._wire.name,
+            CHAT.name,
             encoded.request_digest,
             encoded.wire_digest,
             len(encoded.body),

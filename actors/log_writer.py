@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+import attrs
 import trio
 
 from actors.kernel import Mail, Mailbox, Promise
@@ -27,7 +28,6 @@ from actors.stores import Grant
 from runtime.envelope import Draft, Event, draft
 from runtime.errors import Broken, Refused
 from runtime.events import Owner, SessionOwner, StepStart
-from runtime.repair import Repair
 
 _log = logging.getLogger("refold")
 
@@ -64,6 +64,21 @@ async def log_writer(
             await grant.release("closed")
 
 
+@attrs.define(eq=False)
+class KeyUsed(Refused):
+    """An idempotency key that the log knows already; the first entry under it stands at `seq`."""
+
+    key: str
+    seq: int
+
+    def __str__(self) -> str:
+        return f"the idempotency key {self.key!r} was used at seq {self.seq}, whose answer stands"
+
+
+def _drafts_of(claim: Claim) -> list[Draft]:
+    return [draft(claim.message, cites=(claim.queued_seq,)), *map(draft, claim.context)]
+
+
 class _Writer:
     def __init__(
         self,
@@ -79,12 +94,12 @@ class _Writer:
 
     async def open(self, owner: Owner) -> None:
         """Replay the stored log; take it over and repair it in one batch, or wait for the first."""
-        live, repair = self._live, Repair(self._grant.header.seed_length or 0)
-        self._grant.watch(live.reached)
+        live = self._live
+        self._grant.watch(live.feed.reached)
         for event in self._grant.events():
             live.session.replay(event)
             live.rules.apply(event)
-            repair.feed(event)
+            live.follow(event)
         opening = [draft(SessionOwner(self._grant.term, owner))]
         if self._grant.recovered is not None:
             opening.append(draft(self._grant.recovered))
@@ -93,8 +108,11 @@ class _Writer:
             return
         now = self._clock()
         timed = [(made, now) for made in opening]
-        timed += [(made, repair.time) for made in repair.closers()]
-        self._write([self._apply(made, time) for made, time in timed])
+        timed += [(made, live.repair.time) for made in live.repair.closers()]
+        events = [self._apply(made, time) for made, time in timed]
+        self._write(events)
+        for event in events:
+            live.follow(event)
         await self._grant.sync()
 
     def handle(self, mail: Mail[Request]) -> None:
@@ -123,11 +141,7 @@ class _Writer:
 
     def _open_step(self, turn: int, claims: tuple[Claim, ...]) -> StepBoundary:
         step = self._live.rules.structure.last_step + 1
-        messages = [
-            draft(message, cites=(claim.queued_seq,))
-            for claim in claims
-            for message in claim.messages
-        ]
+        messages = [made for claim in claims for made in _drafts_of(claim)]
         events = self._commit((*messages, draft(StepStart(turn, step))))
         return StepBoundary(self._live.session_id, turn, step, events[-1].seq)
 
@@ -149,9 +163,16 @@ class _Writer:
         return tuple(events)
 
     def _checked(self, made: Draft, time: int) -> Event:
+        self._refuse_used_key(made)
         self._live.session.check(made)
         self._live.rules.check(made, self._live.session.next_seq)
         return self._apply(made, time)
+
+    def _refuse_used_key(self, made: Draft) -> None:
+        key = made.data.idempotency_key if made.type == "inbox/queued" else None
+        first = None if key is None else self._live.rules.inbox.seq_of(key)
+        if first is not None:
+            raise KeyUsed(str(key), first)
 
     def _apply(self, made: Draft, time: int) -> Event:
         event = self._live.session.append(made, time)
@@ -167,10 +188,12 @@ class _Writer:
         live.publishing = True
         try:
             for event in events:
+                live.follow(event)
                 for observer in tuple(live.observers):
                     self._notify(observer, event)
         finally:
             live.publishing = False
+        live.feed.wake()
 
     def _notify(self, observer: Callable[[Event], None], event: Event) -> None:
         try:

@@ -9,7 +9,7 @@ import attrs
 
 from actors.dispatch import Invariants
 from actors.seams import Seams
-from actors.step import Options
+from actors.step import Budgets, Options
 from actors.tools import Tool, collect
 from runtime import codec
 from runtime.errors import Refused
@@ -24,8 +24,8 @@ class AgentOptions(TypedDict, total=False):
 
     `model` is PROVIDER/MODEL; `extra` are body fields of that provider, logged like the rest.
     `chunks` says how much of the stream is logged, `invariants` how requests are checked,
-    `retries` how often a failed request is sent again (default 5), and `max_steps` is the budget
-    of one turn (default 100). On resume and fork, what is not given
+    `retries` how often a failed request is sent again (default 5), and `budgets` what one turn
+    may take. On resume and fork, what is not given
     comes from the folded header; tools and seams are code and are given again.
     """
 
@@ -40,7 +40,7 @@ class AgentOptions(TypedDict, total=False):
     seams: Seams
     invariants: Invariants
     retries: int
-    max_steps: int
+    budgets: Budgets
 
 
 _CHOICES = {"invariants": get_args(Invariants), "chunks": get_args(Setting)}
@@ -57,6 +57,13 @@ class InvalidOption(Refused):
         return f"{self.option!r} {self.problem}"
 
 
+class ModelMissing(Refused):
+    """An agent of which neither its starter nor its log says what model it has."""
+
+    def __str__(self) -> str:
+        return "an agent needs a model, and the log names none yet: give model='PROVIDER/MODEL'"
+
+
 def configure(
     given: AgentOptions, folded: EpochHeader | None, find: Callable[[str], Provider | None]
 ) -> Options:
@@ -66,19 +73,23 @@ def configure(
     name. Raises `InvalidOption`, `InvalidModelName`, `DuplicateTool`, `InvalidTool`, and
     `NotLosslessJson` for what no request header could hold.
     """
-    _check(given)
+    check_options(given)
     options = Options(
         config=_config(given, None if folded is None else folded.config, find),
         system=given.get("system", "" if folded is None else folded.system),
         tools=collect(given.get("tools", ())),
         seams=given.get("seams", Seams()),
-        max_steps=given.get("max_steps", 100),
+        budgets=given.get("budgets", Budgets()),
     )
     codec.canonical(EpochHeader(options.config, options.system, options.schemas()))
     return options
 
 
-def _check(given: AgentOptions) -> None:
+def check_options(given: AgentOptions) -> None:
+    """Refuse what needs no log to be seen as wrong; raises `InvalidOption`, `DuplicateTool`."""
+    collect(given.get("tools", ()))
+    if "model" in given:
+        split_model(given["model"])
     for name in given:
         if name not in AgentOptions.__annotations__:
             known = ", ".join(sorted(AgentOptions.__annotations__))
@@ -86,8 +97,9 @@ def _check(given: AgentOptions) -> None:
     for name, allowed in _CHOICES.items():
         if name in given and given.get(name) not in allowed:
             raise InvalidOption(name, f"must be one of {', '.join(allowed)}")
-    if given.get("max_steps", 1) < 1:
-        raise InvalidOption("max_steps", "must be at least 1")
+    for field, limit in attrs.asdict(given.get("budgets", Budgets())).items():
+        if limit is not None and not limit > 0:
+            raise InvalidOption("budgets", f"has {field} {limit}; give it a number above 0 or None")
     if given.get("retries", 0) < 0:
         raise InvalidOption("retries", "must be at least 0")
 
@@ -97,8 +109,9 @@ def _config(
 ) -> LlmCallConfig:
     if "model" in given:
         provider, model = split_model(given["model"])
+    elif folded is None:
+        raise ModelMissing
     else:
-        assert folded is not None, "start_agent requires a model, and a resumed log has a header"
         provider, model = folded.provider, folded.model
     base = folded or LlmCallConfig(provider, model=model)
     return attrs.evolve(

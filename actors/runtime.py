@@ -6,23 +6,25 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
 import httpx2
 import trio
 
-from actors.agent import Agent
+from actors.agent import Agent, AgentSnapshot
 from actors.kernel import sole_error
-from actors.options import AgentOptions
+from actors.options import AgentOptions, check_options, configure
 from actors.script import Script
-from actors.session import Host, open_session
+from actors.session import Host, Opened, open_session
+from actors.session_log import Feed
 from actors.stores import Grant, Store, open_store
 from actors.wire import HttpModel, Model, close_client, make_client
-from runtime.errors import Refused
 from runtime.events import Owner
+from runtime.llm.chunks import Chunk
 from runtime.llm.providers import Provider, find_provider, read_key
 from runtime.storage.header import SessionHeader, check_session_id
 
@@ -35,6 +37,7 @@ class Runtime:
         store: Store,
         nursery: trio.Nursery,
         providers: Sequence[Provider | Script],
+        park_after: float | None,
     ) -> None:
         self.store = store
         self._nursery = nursery
@@ -44,6 +47,8 @@ class Runtime:
         self._records = [given for given in providers if isinstance(given, Provider)]
         self._scripts = {given.name: given for given in providers if isinstance(given, Script)}
         self._agents: list[Agent] = []
+        if park_after is not None:
+            nursery.start_soon(self._park_idle, park_after)
 
     async def start_agent(
         self,
@@ -57,8 +62,6 @@ class Runtime:
         `name` is a label; ids are made unless one is given. Raises what is wrong with the
         options (unknown provider, missing key, duplicate tools) before anything is written.
         """
-        if "model" not in options:
-            raise ModelMissing
         header = SessionHeader(
             new_id() if session_id is None else check_session_id(session_id),
             created_at=now_ms(),
@@ -66,15 +69,23 @@ class Runtime:
             name=name,
             durability="power",
         )
-        return await self._open(await self.store.create(header), options)
+        configure(options, None, self._find)
+        return await self._open(await self.store.create(header), options, continues=False)
 
-    async def resume(self, session_id: str, **options: Unpack[AgentOptions]) -> Agent:
+    async def resume(
+        self, session_id: str, *, continue_: bool = False, **options: Unpack[AgentOptions]
+    ) -> Agent:
         """Open a stored session again; a crash's open turn is closed as interrupted first.
+
+        With `continue_` an interrupted turn that did not answer its input gets one recovery turn,
+        and pending prompts start a turn at once; without it they join the next turn.
 
         Raises `NotFound`, `SessionBusy`, `LogCorrupt`, `HistoryUnbalanced`, and what is wrong
         with the options.
         """
-        return await self._open(await self.store.acquire(check_session_id(session_id)), options)
+        check_options(options)
+        grant = await self.store.acquire(check_session_id(session_id))
+        return await self._open(grant, options, continues=continue_)
 
     async def fork(
         self,
@@ -92,17 +103,45 @@ class Runtime:
         header = SessionHeader(
             new_id(), created_at=now_ms(), cwd=str(Path.cwd()), name=name, durability="power"
         )
+        check_options(options)
         await self.store.fork(check_session_id(session_id), at, header)
-        return await self.resume(header.id, **options)
+        return await self._open(await self.store.acquire(header.id), options, continues=False)
 
     async def list(self) -> list[str]:
         """The ids of the stored sessions."""
         return await self.store.list()
 
-    async def _open(self, grant: Grant, options: AgentOptions) -> Agent:
-        agent: Agent = await self._nursery.start(open_session, self._host, grant, options)
+    async def _open(self, grant: Grant, options: AgentOptions, *, continues: bool) -> Agent:
+        feed, listeners = Feed(), list[Callable[[Chunk], None]]()
+
+        async def run(grant: Grant, *, continues: bool) -> Opened:
+            opened: Opened = await self._nursery.start(
+                partial(open_session, continues=continues),
+                self._host,
+                grant,
+                feed,
+                listeners,
+                options,
+            )
+            return opened
+
+        async def reopen(agent: Agent) -> Opened:
+            return await run(await self.store.acquire(agent.session_id), continues=False)
+
+        opened = await run(grant, continues=continues)
+        header = grant.header
+        agent = Agent(
+            header, opened, feed, listeners, reopen, partial(self.store.reader, header.id)
+        )
         self._agents.append(agent)
         return agent
+
+    async def _park_idle(self, park_after: float) -> None:
+        while True:
+            await trio.sleep(park_after / 4)
+            late = trio.current_time() - park_after
+            for agent in [a for a in self._agents if a.idle and a.last_used <= late]:
+                await agent.park()
 
     def _find(self, name: str) -> Provider | None:
         if name in self._scripts:
@@ -118,6 +157,10 @@ class Runtime:
         self._client = self._client or make_client()
         return HttpModel(provider, self._client, read_key(provider, os.environ))
 
+    def snapshot(self) -> tuple[AgentSnapshot, ...]:
+        """Every agent of this runtime, in start order, parked ones too."""
+        return tuple(agent.snapshot() for agent in self._agents)
+
     async def close(self) -> None:
         """Close every agent, last started first."""
         for agent in reversed(self._agents):
@@ -125,13 +168,6 @@ class Runtime:
         if self._client is not None:
             await close_client(self._client)
         await self.store.close()
-
-
-class ModelMissing(Refused):
-    """`start_agent` without a model."""
-
-    def __str__(self) -> str:
-        return "a new agent needs a model: start_agent(model='PROVIDER/MODEL', ...)"
 
 
 def now_ms() -> int:
@@ -153,22 +189,27 @@ def _boot_id() -> str:
 
 @asynccontextmanager
 async def open_runtime(
-    store: str | Path, *, providers: Sequence[Provider | Script] = ()
+    store: str | Path,
+    *,
+    providers: Sequence[Provider | Script] = (),
+    park_after: float | None = 600.0,
 ) -> AsyncIterator[Runtime]:
     """The runtime over the store at `store` (a folder, or `memory:`).
 
-    `providers` are records that replace built-in ones of the same name, and scripted models.
+    `providers` are records that replace built-in ones of the same name, and scripted models. An
+    agent that nobody has used for `park_after` seconds is parked (None: never).
     Leaving the block, however it is left, ends turns in hand as `disposed`, makes everything
     durable and releases the logs. One error in the block is raised as itself.
     """
     try:
         async with trio.open_nursery() as nursery:
-            runtime = Runtime(open_store(store), nursery, providers)
+            runtime = Runtime(open_store(store), nursery, providers, park_after)
             try:
                 yield runtime
             finally:
                 with trio.CancelScope(shield=True):
                     await runtime.close()
+                nursery.cancel_scope.cancel(reason="the runtime is closed")
     except BaseExceptionGroup as group:
         error = sole_error(group)
         if error is group:

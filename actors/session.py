@@ -9,24 +9,32 @@ from typing import Any
 import attrs
 import trio
 
-from actors.agent import Agent
 from actors.agent_loop import AgentLoop
 from actors.dispatch import Dispatch, Invariants
-from actors.invariants import invariants
-from actors.kernel import Ref, Spec, Supervisor, open_supervisor
+from actors.invariants import InvariantViolation, invariants
+from actors.kernel import (
+    ActorCrashed,
+    ActorStopped,
+    Ref,
+    Spec,
+    Supervisor,
+    open_supervisor,
+)
 from actors.log_writer import log_writer
 from actors.options import AgentOptions, configure
 from actors.retries import Retries
-from actors.session_log import LiveLog, SessionLog
+from actors.seams import StartSource
+from actors.session_log import Feed, LiveLog, SessionLog
 from actors.step import LoopInstance
 from actors.stores import Grant, Store
 from actors.wire import Model
 from runtime.envelope import decode_line
 from runtime.errors import HistoryUnbalanced
 from runtime.events import EndReason, Owner
+from runtime.llm.chunks import Chunk
 from runtime.llm.providers import Provider
-from runtime.llm.wires import CHAT
 from runtime.request import last_sealed_request
+from runtime.storage.errors import LogFailed, StoreFull
 from runtime.storage.reader import LogReader
 
 _log = logging.getLogger("refold")
@@ -47,15 +55,39 @@ class Host:
     find_model: Callable[[str], Model]
 
 
-async def open_session(
-    host: Host, grant: Grant, options: AgentOptions, *, task_status: trio.TaskStatus[Agent]
-) -> None:
-    """Run one session until its agent is closed or one of its actors fails.
+@attrs.frozen(eq=False)
+class Opened:
+    """One session whose actors run; setting `stop` ends them, and `stopped` says that they have.
 
-    Shielded: only `Agent.close` ends it, so that the log is balanced and durable when it is over.
+    `failure` holds what an actor failed with for good.
     """
-    header, agent = grant.header, None
-    live = LiveLog(header.id, header.seed_length or 0)
+
+    log: SessionLog
+    loop: AgentLoop
+    ref: Ref[Any]
+    tree: Supervisor
+    stop: trio.Event = attrs.field(factory=trio.Event)
+    stopped: trio.Event = attrs.field(factory=trio.Event)
+    failure: list[Exception] = attrs.field(factory=list)
+
+
+async def open_session(
+    host: Host,
+    grant: Grant,
+    feed: Feed,
+    listeners: list[Callable[[Chunk], None]],
+    options: AgentOptions,
+    *,
+    continues: bool,
+    task_status: trio.TaskStatus[Opened],
+) -> None:
+    """Run one session's actors until `Opened.stop` is set or one of them fails for good.
+
+    Shielded: nothing else ends it, so that the log is balanced and durable when it is over.
+    """
+    header = grant.header
+    live = LiveLog(header.id, header.seed_length or 0, feed)
+    opened: Opened | None = None
 
     def open_reader() -> LogReader:
         return host.store.reader(header.id)
@@ -66,20 +98,48 @@ async def open_session(
                 log = await _start_writer(tree, live, grant, host)
                 mode = options.get("invariants", "enforce")
                 clearance = await _start_invariants(tree, host.store, open_reader, mode)
-                instance = _instance(log, clearance, options, host, open_reader)
-                loop = AgentLoop(instance)
-                ref = await tree.start(loop.run, spec=Spec("agent loop", mailbox=64))
-                agent = Agent(header, log, loop, ref, open_reader)
-                task_status.started(agent)
-                await agent.stop.wait()
+                make = _instances(log, clearance, options, host, open_reader, listeners)
+                source: StartSource = "startup" if live.session.header is None else "resume"
+                loop = AgentLoop(log, make, source, continues=continues)
+                ref = await tree.start(loop.run, spec=_LOOP)
+                opened = Opened(log, loop, ref, tree)
+                task_status.started(opened)
+                await opened.stop.wait()
                 await loop.cancel(EndReason("disposed"))
     except Exception as failure:
-        if agent is None:
+        if opened is None:
             raise
-        _log.error("session %s has ended: %s", header.id, failure)
+        cause = _cause_of(failure)
+        _log.error("session %s has ended: %s", header.id, cause)
+        opened.failure.append(cause)
+        feed.end(cause)
     finally:
-        if agent is not None:
-            agent.stopped.set()
+        if opened is not None:
+            opened.stopped.set()
+
+
+def _cause_of(failure: Exception) -> Exception:
+    """What failed first: an actor that only met another one's end is not the cause."""
+    if not isinstance(failure, ExceptionGroup):
+        return failure
+    _, others = failure.split((ActorCrashed, ActorStopped))
+    found: Exception = others or failure
+    while isinstance(found, ExceptionGroup):
+        found = found.exceptions[0]
+    return found
+
+
+_LOOP = Spec(
+    "agent loop",
+    mailbox=64,
+    shutdown=15,
+    restart="on-failure",
+    limit=3,
+    period=60,
+    backoff=(1.0, 30.0),
+    fatal=(InvariantViolation, LogFailed, StoreFull, ActorCrashed, ActorStopped),
+)
+"""A loop is restarted from what the log says, unless it is the log or the checks that failed."""
 
 
 async def _start_writer(tree: Supervisor, live: LiveLog, grant: Grant, host: Host) -> SessionLog:
@@ -105,21 +165,27 @@ async def _start_invariants(
     return await tree.start(invariants, tree.name, open_reader, keep_report, checks, spec=spec)
 
 
-def _instance(
+def _instances(
     log: SessionLog,
     clearance: Ref[Any] | None,
     options: AgentOptions,
     host: Host,
     open_reader: Callable[[], LogReader],
-) -> LoopInstance:
-    folded = log.live.session.header
-    configured = configure(options, folded, host.find)
+    listeners: list[Callable[[Chunk], None]],
+) -> Callable[[StartSource], LoopInstance]:
+    """How to make a loop instance of this session, as often as the loop is started."""
     mode, chunks = options.get("invariants", "enforce"), options.get("chunks", "coalesced")
     retries = Retries(options.get("retries", 5))
-    dispatch = Dispatch(log, clearance, mode, host.find_model, CHAT, chunks, retries)
-    if folded is not None:
-        _continue(dispatch, open_reader)
-    return LoopInstance(log, dispatch, configured)
+
+    def make(source: StartSource) -> LoopInstance:
+        folded = log.live.session.header
+        configured = configure(options, folded, host.find)
+        dispatch = Dispatch(log, clearance, mode, host.find_model, chunks, retries, listeners)
+        if folded is not None:
+            _continue(dispatch, open_reader)
+        return LoopInstance(log, dispatch, configured, source)
+
+    return make
 
 
 def _continue(dispatch: Dispatch, open_reader: Callable[[], LogReader]) -> None:

@@ -16,8 +16,10 @@ from actors.kernel import Ask, Promise, Ref
 from actors.stores import Progress
 from runtime.envelope import Draft, Event
 from runtime.errors import ReentrantAppend
+from runtime.repair import Repair
 from runtime.rules import Rules
 from runtime.session import Session
+from runtime.turns import Answers
 
 Drafts: TypeAlias = tuple[Draft, ...] | Callable[[int], tuple[Draft, ...]]
 """Drafts, or how to make them once the seq of the first is known, so that they can cite it."""
@@ -39,10 +41,11 @@ class Append(Ask[Committed]):
 
 @attrs.frozen
 class Claim:
-    """An inbox entry and the messages that it becomes; each of them will cite it."""
+    """An inbox entry, the message that it becomes and will be cited by, and what follows that."""
 
     queued_seq: int
-    messages: tuple[object, ...]
+    message: object
+    context: tuple[object, ...] = ()
 
 
 @attrs.frozen
@@ -66,28 +69,58 @@ class Flush(Ask[Promise[int]]):
     """Promise that everything before this request is durable."""
 
 
+class Feed:
+    """How far one session's log has come, for everybody who waits for more of it.
+
+    It outlives the parking of the session; `ended` says why there will never be more.
+    """
+
+    def __init__(self) -> None:
+        self.progress = Progress(-1, -1)
+        self.changed = trio.Event()
+        self.ended: Exception | None = None
+
+    def reached(self, progress: Progress) -> None:
+        self.progress = progress
+        self.wake()
+
+    def end(self, why: Exception) -> None:
+        self.ended = self.ended or why
+        self.wake()
+
+    def wake(self) -> None:
+        """Let everybody who waits look again."""
+        self.changed.set()
+        self.changed = trio.Event()
+
+
 class LiveLog:
     """The folds of one live session; only its log writer changes them."""
 
-    def __init__(self, session_id: str, seed_length: int) -> None:
+    def __init__(self, session_id: str, seed_length: int, feed: Feed | None = None) -> None:
         self.session_id = session_id
+        self.feed = feed or Feed()
         self.session = Session(retain=False)
         self.rules = Rules(self.session.surface, seed_length)
+        self.answers = Answers(seed_length)
+        self.repair = Repair(seed_length)
         self.observers: list[Callable[[Event], None]] = []
         self.observer_errors = 0
         self.publishing = False
-        self.progress = Progress(-1, -1)
-        self.changed = trio.Event()
 
     @property
     def durable_seq(self) -> int:
-        return self.progress.durable_seq
+        return self.feed.progress.durable_seq
 
-    def reached(self, progress: Progress) -> None:
-        """Note how far the store has come, and let everybody who waits for events look again."""
-        self.progress = progress
-        self.changed.set()
-        self.changed = trio.Event()
+    @property
+    def changed(self) -> trio.Event:
+        """Happens when more is committed, written or durable; a new one each time."""
+        return self.feed.changed
+
+    def follow(self, event: Event) -> None:
+        """Fold an event that is committed for good."""
+        self.answers.apply(event)
+        self.repair.feed(event)
 
 
 class SessionLog:

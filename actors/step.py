@@ -8,23 +8,34 @@ import attrs
 
 from actors.answer_writer import Answer
 from actors.dispatch import Dispatch
-from actors.seams import Seams, StepView
+from actors.due import DueEntries
+from actors.seams import GoOn, Seams, StartSource, StepView, TurnView
 from actors.session_log import Claim, SessionLog
 from actors.tool_calls import ToolRunner
 from actors.tools import Tool
 from runtime import codec
 from runtime.envelope import Draft, draft
-from runtime.events import (
-    ContextMessage,
-    InboxQueued,
-    SteeringMessage,
-    UserMessage,
-)
+from runtime.events import AssistantMessage, InboxQueued
 from runtime.header import EpochHeader, LlmCallConfig, RequestHeader, ToolSchema
 from runtime.llm.failures import Failure, LlmFailure
-from runtime.messages import Message
+from runtime.messages import Message, Source, TextBlock, tool_calls
 
 HeaderReason: TypeAlias = Literal["initial", "resume", "change"]
+
+GoesOn: TypeAlias = Literal["yes", "no", "stopped"]
+"""Whether a turn takes another step; `stopped` when `turn_stop` ended it for good."""
+
+
+@attrs.frozen
+class Budgets:
+    """What one turn may take: steps, seconds, and tokens read and written; None is no limit.
+
+    Time is up at once, whatever the turn is doing; steps and tokens are looked at after each step.
+    """
+
+    max_steps: int | None = 100
+    max_seconds: float | None = None
+    turn_tokens: int | None = None
 
 
 @attrs.frozen
@@ -35,7 +46,7 @@ class Options:
     system: str
     tools: tuple[Tool, ...]
     seams: Seams
-    max_steps: int
+    budgets: Budgets
 
     def schemas(self) -> tuple[ToolSchema, ...]:
         return tuple(tool.schema for tool in self.tools)
@@ -44,22 +55,29 @@ class Options:
 class LoopInstance:
     """One life of an agent loop over a session.
 
-    Its only private state: the frozen session prefix, and whether its anchor header is written.
-    Everything else is read from the log.
+    Its only private state: the frozen session prefix, and what it did once already. Everything
+    else is read from the log.
     """
 
-    def __init__(self, log: SessionLog, dispatch: Dispatch, options: Options) -> None:
+    def __init__(
+        self, log: SessionLog, dispatch: Dispatch, options: Options, source: StartSource
+    ) -> None:
         self.log, self.dispatch, self.options = log, dispatch, options
-        self._runner = ToolRunner(log, {tool.name: tool for tool in options.tools}, options.seams)
+        self.runner = ToolRunner(log, {tool.name: tool for tool in options.tools}, options.seams)
+        self._due = DueEntries(log, options.seams)
+        self._source: StartSource | None = source
         self._prefix: tuple[Message, ...] | None = None
         self._anchored = False
 
-    async def step(self, turn: int, context: list[Draft], *, first: bool) -> Answer:
+    async def step(self, turn: int, context: list[Draft], *, prompts: bool) -> Answer:
         """One model call and its tool calls; all but `step/end` is appended when it returns.
 
-        Extra context of tools is added to `context` as it comes, for after all results.
+        With `prompts` pending prompts join it. Extra context of tools is added to `context` as it
+        comes, for after all results. Raises `AllRejected`, `LlmFailure`, `InvariantViolation`,
+        and what a seam or an append raises.
         """
-        claims = due(self.log, turn, first=first)
+        await self._session_start()
+        claims = await self._due.claims(turn, first=prompts)
         prefix = await self._session_prefix()
         await self._pre_step(turn, prefix, claims)
         boundary = await self.log.open_step(turn, claims)
@@ -68,8 +86,39 @@ class LoopInstance:
         if answer.finish == "content-filter":
             text = "the provider withheld its answer; ask in another way"
             raise LlmFailure(Failure("CONTENT_FILTER", text))
-        await self._runner.run(boundary, answer.message, context)
+        await self.runner.run(boundary, answer.message, context)
         return answer
+
+    async def goes_on(self, turn: int, message: AssistantMessage) -> GoesOn:
+        """Whether another step follows: calls and steering say yes, the seams have the last word.
+
+        A stop by `turn_continuation` gives way to steering that came meanwhile; one by
+        `turn_stop` does not.
+        """
+        seams, log = self.options.seams, self.log
+        going_on = bool(tool_calls(message.content)) or self._waits()
+        for seam in seams.turn_continuation:
+            verdict = await seam(TurnView(log, turn, message.step, message, going_on))
+            if isinstance(verdict, GoOn):
+                source = Source("plugin", plugin="turn_continuation")
+                entry = InboxQueued("step", "steer", (TextBlock(verdict.text),), source)
+                await log.append(draft(entry))
+            going_on = going_on if verdict is None else isinstance(verdict, GoOn)
+        going_on = going_on or self._waits()
+        for stop in seams.turn_stop:
+            if await stop(TurnView(log, turn, message.step, message, going_on)):
+                return "stopped"
+        return "yes" if going_on else "no"
+
+    def _waits(self) -> bool:
+        pending = self.log.live.rules.inbox.pending
+        return any(entry.target == "step" for entry in pending.values())
+
+    async def _session_start(self) -> None:
+        source, self._source = self._source, None
+        if source is not None:
+            for seam in self.options.seams.session_start:
+                await seam(self.log, source)
 
     async def _session_prefix(self) -> tuple[Message, ...]:
         if self._prefix is None:
@@ -109,22 +158,3 @@ class LoopInstance:
             return "initial" if folded is None else "resume"
         same = codec.canonical(header) == codec.canonical(folded)
         return None if same else "change"
-
-
-def due(log: SessionLog, turn: int, *, first: bool) -> tuple[Claim, ...]:
-    """The pending entries that join this step: prompts in the first, the others in every one."""
-    return tuple(
-        Claim(seq, (_message(entry, turn),))
-        for seq, entry in log.live.rules.inbox.pending.items()
-        if first or entry.target == "step"
-    )
-
-
-def _message(entry: InboxQueued, turn: int) -> UserMessage | SteeringMessage | ContextMessage:
-    match entry.kind:
-        case "prompt":
-            return UserMessage(entry.content, entry.source)
-        case "steer":
-            return SteeringMessage(turn, entry.content, entry.source)
-        case "inject":
-            return ContextMessage(entry.content, entry.source)

@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from actors.session_log import LiveLog
+from actors.session_log import Feed
 from runtime.envelope import Event, decode_line
 from runtime.storage.framing import Record
 from runtime.storage.reader import LogReader
 
 
 class Subscription:
-    """An async iterator over the durable events of a live log, without gap or double.
+    """An async iterator over the events of a log, without gap or double.
 
     It reads the log through a descriptor of its own, so a slow reader costs no memory beyond what
-    one read brought. Cancelling a wait loses nothing; `close` or dropping it ends it.
+    one read brought. With `durable` it gives only what survives a power cut, else whatever is
+    written. It ends when the agent is closed or has failed and everything was given. Cancelling a
+    wait loses nothing; `close` or dropping it gives the descriptor back.
     """
 
-    def __init__(self, live: LiveLog, open_reader: Callable[[], LogReader], from_seq: int) -> None:
-        self._live, self._open_reader, self._from_seq = live, open_reader, from_seq
+    def __init__(
+        self, feed: Feed, open_reader: Callable[[], LogReader], from_seq: int, *, durable: bool
+    ) -> None:
+        self._feed, self._open_reader, self._from_seq = feed, open_reader, from_seq
+        self._durable = durable
         self._reader: LogReader | None = None
         self._read: deque[Record] = deque()
 
@@ -27,16 +32,23 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Event:
-        """The next event, once it is durable."""
+        """The next event, once it is there."""
         while True:
-            changed = self._live.changed
+            changed = self._feed.changed
             self._fill()
-            if self._read and self._read[0].seq <= self._live.durable_seq:
+            if self._read and self._read[0].seq <= self._reached():
                 return decode_line(self._read.popleft().encoded)
+            if self._feed.ended is not None:
+                self.close()
+                raise StopAsyncIteration
             await changed.wait()
 
+    def _reached(self) -> int:
+        progress = self._feed.progress
+        return progress.durable_seq if self._durable else progress.written_seq
+
     def _fill(self) -> None:
-        if self._read or self._live.durable_seq < self._from_seq:
+        if self._read or self._reached() < self._from_seq:
             return
         if self._reader is None:
             self._reader = self._open_reader()

@@ -5,66 +5,129 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import attrs
+import trio
 
+from actors.kernel import sole_error
 from actors.seams import CallView, Deny, Seams
 from actors.session_log import SessionLog, StepBoundary
-from actors.tools import Outcome, Tool, run_tool
+from actors.tools import Abandoned, Outcome, Tool, run_tool
 from runtime.envelope import Draft, draft
 from runtime.events import AssistantMessage, ContextMessage, ToolCall, ToolError, ToolResult
 from runtime.messages import Block, Source, TextBlock, ToolCallBlock, tool_calls
 
+SIDE_BY_SIDE = 8
+"""How many parallel-safe calls of one step run at once."""
+
+
+@attrs.frozen
+class _Started:
+    """A call whose `tool/call` stands in the log."""
+
+    call: ToolCallBlock
+    view: CallView
+    tool: Tool
+    seq: int
+
 
 @attrs.frozen
 class ToolRunner:
-    """Runs the calls that one agent's model asks for."""
+    """Runs the calls that one agent's model asks for.
+
+    `abandoned` counts threads that outlived their call and whose late results were discarded.
+    """
 
     log: SessionLog
     tools: Mapping[str, Tool]
     seams: Seams
+    abandoned: Abandoned = attrs.field(factory=Abandoned)
 
     async def run(
         self, boundary: StepBoundary, message: AssistantMessage, context: list[Draft]
     ) -> None:
-        """Run every call of `message` in its order; each result is appended when it is there.
+        """Run every call of `message`; each result is appended when it is there.
 
-        The extra context that tools and seams leave is added to `context`, for after all results.
-        Cancelled, the call in hand and those after it have no result yet: the turn's closing
-        gives them one.
+        Neighbours that are parallel-safe overlap, all others run in their order. The extra
+        context that tools and seams leave is added to `context`, for after all results.
+        Cancelled, calls that have no result yet get none here: the turn's closing gives them one.
         """
-        for call in tool_calls(message.content):
-            outcome = await self._run_call(boundary, call)
-            if outcome.context:
-                source = Source("plugin", plugin=call.name)
-                context.append(draft(ContextMessage(outcome.context, source)))
+        for group in self._groups(tool_calls(message.content)):
+            if len(group) == 1:
+                started = await self._start(boundary, group[0], flush=True)
+                if started is not None:
+                    await self._finish(boundary, started, context)
+            else:
+                await self._run_together(boundary, group, context)
 
-    async def _run_call(self, boundary: StepBoundary, call: ToolCallBlock) -> Outcome:
+    def _groups(self, calls: tuple[ToolCallBlock, ...]) -> list[list[ToolCallBlock]]:
+        groups: list[list[ToolCallBlock]] = []
+        open_group = False
+        for call in calls:
+            tool = self.tools.get(call.name)
+            parallel = tool is not None and tool.parallel
+            if parallel and open_group:
+                groups[-1].append(call)
+            else:
+                groups.append([call])
+            open_group = parallel
+        return groups
+
+    async def _run_together(
+        self, boundary: StepBoundary, calls: list[ToolCallBlock], context: list[Draft]
+    ) -> None:
+        started = [await self._start(boundary, call, flush=False) for call in calls]
+        running = [one for one in started if one is not None]
+        if any(one.tool.effects for one in running):
+            await self.log.flush()
+        limit = trio.CapacityLimiter(SIDE_BY_SIDE)
+
+        async def finish(one: _Started) -> None:
+            async with limit:
+                await self._finish(boundary, one, context)
+
+        try:
+            async with trio.open_nursery() as nursery:
+                for one in running:
+                    nursery.start_soon(finish, one)
+        except BaseExceptionGroup as group:
+            error = sole_error(group)
+            if error is group:
+                raise
+            raise error from error.__cause__
+
+    async def _start(
+        self, boundary: StepBoundary, call: ToolCallBlock, *, flush: bool
+    ) -> _Started | None:
+        """Log a call as started, durable before a body with effects; None for a refused one."""
         view = CallView(boundary.turn, boundary.step, call.id, call.name, call.arguments)
         tool = self.tools.get(call.name)
         if tool is None:
-            return await self._refuse(boundary, call, self._unknown(call.name))
+            await self._append_result(boundary, call, self._unknown(call.name), None)
+            return None
         for seam in self.seams.pre_tool:
             verdict = await seam(view)
             if isinstance(verdict, Deny):
                 denied = _error("ToolDenied", "DENIED", verdict.reason)
-                return await self._refuse(boundary, call, denied)
+                await self._append_result(boundary, call, denied, None)
+                return None
         started = ToolCall(boundary.turn, boundary.step, call.id, call.name, call.arguments)
-        (event,) = await self.log.append(draft(started), flush=tool.effects)
-        outcome = await run_tool(tool, call.arguments)
-        for after in self.seams.post_tool:
-            outcome = await after(view, outcome)
-        await self._append_result(boundary, call, outcome, event.seq)
-        return outcome
+        (event,) = await self.log.append(draft(started), flush=flush and tool.effects)
+        return _Started(call, view, tool, event.seq)
+
+    async def _finish(
+        self, boundary: StepBoundary, started: _Started, context: list[Draft]
+    ) -> None:
+        outcome = await run_tool(started.tool, started.call.arguments, self.abandoned)
+        for seam in self.seams.post_tool:
+            outcome = await seam(started.view, outcome)
+        await self._append_result(boundary, started.call, outcome, started.seq)
+        if outcome.context:
+            source = Source("plugin", plugin=started.call.name)
+            context.append(draft(ContextMessage(outcome.context, source)))
 
     def _unknown(self, name: str) -> Outcome:
         known = ", ".join(self.tools) or "none"
         text = f"there is no tool named {name!r}; the tools are: {known}"
         return _error("UnknownTool", "UNKNOWN_TOOL", text)
-
-    async def _refuse(
-        self, boundary: StepBoundary, call: ToolCallBlock, outcome: Outcome
-    ) -> Outcome:
-        await self._append_result(boundary, call, outcome, None)
-        return outcome
 
     async def _append_result(
         self, boundary: StepBoundary, call: ToolCallBlock, outcome: Outcome, started: int | None

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
 import attrs
 import trio
 
+from actors.due import AllRejected
 from actors.invariants import InvariantViolation
 from actors.kernel import ActorCrashed, ActorStopped
 from actors.session_log import SessionLog
 from actors.step import LoopInstance
-from runtime.envelope import Draft, Event, draft
+from runtime.envelope import Draft, draft
+from runtime.errors import Refused
 from runtime.events import (
-    AssistantMessage,
     CompactEnd,
     EndReason,
     StepEnd,
@@ -27,14 +29,11 @@ from runtime.events import (
 from runtime.json import clean_text
 from runtime.llm.chunks import Usage
 from runtime.llm.failures import LlmFailure
-from runtime.messages import TextBlock, text_of, tool_calls
+from runtime.messages import TextBlock
 from runtime.repair import NOT_STARTED
 from runtime.storage.errors import LogFailed, StoreFull
 
 _log = logging.getLogger("refold")
-
-_LOG_IS_GONE = (LogFailed, StoreFull, ActorCrashed, ActorStopped)
-"""What ends the session and not the turn: there is no log left to write a reason into."""
 
 CLOSE_SECONDS = 10.0
 """How long a cancelled turn may take to write its last events."""
@@ -45,23 +44,18 @@ ABORTED = (
 )
 
 
-@attrs.frozen
-class Turn:
-    """A finished turn: the model's last visible text, why it ended, what it used, where it ends."""
-
-    turn: int
-    text: str
-    reason: EndReason
-    usage: Usage
-    end_seq: int
-
-
 class Cancel:
-    """How the turn in hand is cancelled, and the end that it then has."""
+    """How the turn in hand is cancelled, and the end that it then has.
 
-    def __init__(self) -> None:
+    After `max_seconds` it cancels itself, as `budget`.
+    """
+
+    def __init__(self, max_seconds: float | None) -> None:
         self.scope = trio.CancelScope()
         self.reason = EndReason("disposed")
+        if max_seconds is not None:
+            self.scope.deadline = trio.current_time() + max_seconds
+            self.reason = EndReason("budget", limit="seconds")
 
     def __call__(self, reason: EndReason) -> None:
         """Cancel the turn; the first reason stands."""
@@ -71,81 +65,77 @@ class Cancel:
 
 
 @attrs.define
-class _Progress:
-    """What a turn has to show so far; `context` joins its open step after all results."""
+class Progress:
+    """What a turn keeps beside the log: `context` joins its open step after all results.
 
-    text: str = ""
-    usage: Usage = attrs.field(factory=Usage)
-    step: int = 0
+    `violation` ends the session, `stopped` says that `turn_stop` owned the turn's end.
+    """
+
     max_tokens: bool = False
     context: list[Draft] = attrs.field(factory=list)
     violation: InvariantViolation | None = None
-
-    def see(self, event: Event) -> None:
-        """Take note of what a model said, also of an answer that was cut."""
-        message = event.data if event.type == "assistant/message" else None
-        if isinstance(message, AssistantMessage):
-            self.step = message.step
-            self.text = text_of(message.content)
-            self.usage = _sum(self.usage, message.usage or Usage())
+    stopped: bool = False
 
 
-async def open_turn(log: SessionLog, queued: Sequence[Draft], trigger: Trigger) -> int:
-    """Append `queued` and `turn/start` as one batch; returns the number of the turn."""
+async def open_turn(log: SessionLog, queued: Sequence[Draft], trigger: Trigger) -> list[int]:
+    """Append `queued` and `turn/start` as one batch; returns the seqs of the queued entries."""
     number = log.live.rules.structure.turn + 1
-    await log.append(*queued, draft(TurnStart(number, trigger)))
-    return number
+    events = await log.append(*queued, draft(TurnStart(number, trigger)))
+    return [event.seq for event in events[:-1]]
 
 
-async def run_turn(
-    instance: LoopInstance, turn: int, cancel: Cancel
-) -> tuple[Turn, InvariantViolation | None]:
+async def run_turn(instance: LoopInstance, cancel: Cancel) -> Progress:
     """Take steps of the open turn until the model is done, then append `turn/end`.
 
-    Model failures, seam errors and cancellation end the turn with a reason; the log is balanced
-    and durable when this returns. A violation is returned beside the turn: it ends the session.
-    Raises what the log writer does. Cancelled from outside, it closes the turn as `disposed`.
+    Model failures, seam errors, budgets and cancellation end the turn with a reason; the log is
+    balanced and durable when this returns. Raises what ended the session. Cancelled from outside,
+    it closes the turn as `disposed`.
     """
-    log, progress = instance.log, _Progress()
+    log, progress = instance.log, Progress()
     reason = EndReason("disposed")
-    unobserve = log.observe(progress.see)
     try:
-        reason = await _attempt(instance, turn, progress, cancel)
-    except _LOG_IS_GONE:
+        reason = await _attempt(instance, progress, cancel)
+    except Exception as error:
+        with suppress(Refused, LogFailed, StoreFull, ActorCrashed):  # `error` says more
+            await _close(log, _error(instance, _said(error), "SESSION_FAILED"), progress)
         raise
     except BaseException:
-        await _close(log, turn, reason, progress)
+        await _close(log, reason, progress)
         raise
-    finally:
-        unobserve()
-    end_seq = await _close(log, turn, reason, progress)
-    return Turn(turn, progress.text, reason, progress.usage, end_seq), progress.violation
+    await _close(log, reason, progress)
+    return progress
 
 
-async def _attempt(
-    instance: LoopInstance, turn: int, progress: _Progress, cancel: Cancel
-) -> EndReason:
+async def _attempt(instance: LoopInstance, progress: Progress, cancel: Cancel) -> EndReason:
     # The scope takes its own Cancelled out of a group and lets the rest go on as an Exception, so
     # the handlers have to stand around it.
     try:
         with cancel.scope:
-            return await _steps(instance, turn, progress)
+            return await _steps(instance, progress)
+    except AllRejected as rejected:
+        return EndReason("rejected", reason=rejected.reason)
     except InvariantViolation as violation:
         progress.violation = violation
         return _error(instance, str(violation), "INVARIANT")
-    except _LOG_IS_GONE:
-        raise
-    except Exception as error:  # noqa: BLE001 - whatever a seam raises ends the turn only
+    except Exception as error:
+        if _ends_the_session(instance.log, error):
+            raise
         if not cancel.scope.cancel_called:
-            return _failed(instance, turn, error)
+            return _failed(instance, error)
     return cancel.reason
 
 
-def _failed(instance: LoopInstance, turn: int, error: Exception) -> EndReason:
+def _ends_the_session(log: SessionLog, error: Exception) -> bool:
+    """Whether there is no log left to write a reason into; another session's end is none."""
+    if isinstance(error, ActorCrashed | ActorStopped):
+        return error.actor.startswith(f"{log.session_id}/")
+    return isinstance(error, LogFailed | StoreFull)
+
+
+def _failed(instance: LoopInstance, error: Exception) -> EndReason:
     if isinstance(error, LlmFailure):
         return _error(instance, error.failure.message, error.failure.code)
-    session = instance.log.session_id
-    _log.error("turn %d of session %s failed", turn, session, exc_info=error)
+    _log.error("a turn of session %s failed", instance.log.session_id, exc_info=error)
     return _error(instance, _said(error), "UNKNOWN")
 
 
@@ -162,30 +152,42 @@ def _error(instance: LoopInstance, message: str, code: str) -> EndReason:
     return EndReason("error", step=step, message=clean_text(message), code=code)
 
 
-async def _steps(instance: LoopInstance, turn: int, progress: _Progress) -> EndReason:
-    log = instance.log
+async def _steps(instance: LoopInstance, progress: Progress) -> EndReason:
+    log, budgets = instance.log, instance.options.budgets
+    tally = log.live.answers.current
+    assert tally is not None, "a turn is open"
+    prompts = tally.trigger.kind != "recovery"
     while True:
-        answer = await instance.step(turn, progress.context, first=progress.step == 0)
+        answer = await instance.step(tally.turn, progress.context, prompts=prompts)
+        prompts = False
         progress.max_tokens = progress.max_tokens or answer.finish == "max-tokens"
-        waiting = any(e.target == "step" for e in log.live.rules.inbox.pending.values())
-        if not (tool_calls(answer.message.content) or waiting):
+        goes_on = await instance.goes_on(tally.turn, answer.message)
+        progress.stopped = goes_on == "stopped"
+        if goes_on != "yes":
             return EndReason("max-tokens" if progress.max_tokens else "completed")
-        if progress.step >= instance.options.max_steps:
+        if budgets.max_steps is not None and tally.step >= budgets.max_steps:
             return EndReason("budget", limit="steps")
-        await log.append(*progress.context, draft(StepEnd(turn, progress.step)))
+        if budgets.turn_tokens is not None and _tokens(tally.usage) >= budgets.turn_tokens:
+            return EndReason("budget", limit="tokens")
+        await log.append(*progress.context, draft(StepEnd(tally.turn, tally.step)))
         progress.context = []
 
 
-async def _close(log: SessionLog, turn: int, reason: EndReason, progress: _Progress) -> int:
-    """Give every open call a result, end the step and the turn; returns the seq of `turn/end`."""
+def _tokens(usage: Usage) -> int:
+    return usage.total_input + (usage.output_tokens or 0)
+
+
+async def _close(log: SessionLog, reason: EndReason, progress: Progress) -> None:
+    """Give every open call a result, end the step and the turn, durably."""
+    turn = log.live.rules.structure.turn
     with trio.move_on_after(CLOSE_SECONDS, shield=True):
         drafts = [*_closers(log, progress), draft(TurnEnd(turn, reason))]
-        events = await log.append(*drafts, flush=True)
-        return events[-1].seq
+        await log.append(*drafts, flush=True)
+        return
     raise LogFailed(log.session_id, f"no answer in {CLOSE_SECONDS:g} s", log.live.durable_seq)
 
 
-def _closers(log: SessionLog, progress: _Progress) -> list[Draft]:
+def _closers(log: SessionLog, progress: Progress) -> list[Draft]:
     rules = log.live.rules
     drafts = []
     if rules.bracket is not None:
@@ -194,14 +196,9 @@ def _closers(log: SessionLog, progress: _Progress) -> list[Draft]:
     if step is None:
         return drafts
     for call_id in step.waiting:
-        started = call_id in step.started
-        code, text = ("ABORTED", ABORTED) if started else ("NOT_STARTED", NOT_STARTED)
+        started_at = step.started.get(call_id)
+        code, text = ("NOT_STARTED", NOT_STARTED) if started_at is None else ("ABORTED", ABORTED)
         error = ToolError("ToolAborted", code)
         result = ToolResult(step.turn, step.number, call_id, (TextBlock(text),), True, error)
-        drafts.append(draft(result))
+        drafts.append(draft(result, cites=None if started_at is None else (started_at,)))
     return [*drafts, *progress.context, draft(StepEnd(step.turn, step.number))]
-
-
-def _sum(one: Usage, other: Usage) -> Usage:
-    pairs = zip(attrs.astuple(one), attrs.astuple(other), strict=True)
-    return Usage(*(None if a is None and b is None else (a or 0) + (b or 0) for a, b in pairs))

@@ -25,8 +25,15 @@ if TYPE_CHECKING:
     from actors.script import Think as Think
     from actors.seams import CallView as CallView
     from actors.seams import Deny as Deny
+    from actors.seams import GoOn as GoOn
+    from actors.seams import PromptView as PromptView
+    from actors.seams import Reject as Reject
     from actors.seams import Seams as Seams
     from actors.seams import StepView as StepView
+    from actors.seams import Stop as Stop
+    from actors.seams import Submit as Submit
+    from actors.seams import TurnView as TurnView
+    from actors.step import Budgets as Budgets
     from actors.tools import Ge as Ge
     from actors.tools import Le as Le
     from actors.tools import MaxLen as MaxLen
@@ -35,9 +42,9 @@ if TYPE_CHECKING:
     from actors.tools import Pattern as Pattern
     from actors.tools import Tool as Tool
     from actors.tools import tool as tool
-    from actors.turn import Turn as Turn
     from runtime.errors import RefoldError as RefoldError
     from runtime.llm.providers import Provider as Provider
+    from runtime.turns import Turn as Turn
 
     open = open_runtime  # noqa: A001 - `refold.open` is the name
 
@@ -46,6 +53,7 @@ _HOMES = {
     "ActorStopped": "actors.kernel",
     "Agent": "actors.agent",
     "AgentOptions": "actors.options",
+    "Budgets": "actors.step",
     "Call": "actors.script",
     "CallView": "actors.seams",
     "Delay": "actors.script",
@@ -53,6 +61,7 @@ _HOMES = {
     "End": "actors.script",
     "Fail": "actors.script",
     "Ge": "actors.tools",
+    "GoOn": "actors.seams",
     "Hang": "actors.script",
     "InvariantViolation": "actors.invariants",
     "Le": "actors.tools",
@@ -61,17 +70,22 @@ _HOMES = {
     "open": "actors.runtime",
     "Outcome": "actors.tools",
     "Pattern": "actors.tools",
+    "PromptView": "actors.seams",
     "Provider": "runtime.llm.providers",
     "RefoldError": "runtime.errors",
+    "Reject": "actors.seams",
     "Runtime": "actors.runtime",
     "Say": "actors.script",
     "Script": "actors.script",
     "Seams": "actors.seams",
     "StepView": "actors.seams",
+    "Stop": "actors.seams",
+    "Submit": "actors.seams",
     "Think": "actors.script",
     "Tool": "actors.tools",
     "tool": "actors.tools",
-    "Turn": "actors.turn",
+    "Turn": "runtime.turns",
+    "TurnView": "actors.seams",
 }
 
 __all__ = [*_HOMES]  # noqa: PLE0604 - the table is the list

@@ -47,4 +47,4 @@ def assert_within_rules(events: list[Event]) -> None:
 
 def dispatch_of(agent: refold.Agent) -> Dispatch:
     """The live dispatch, for tests that break it on purpose."""
-    return agent._loop._instance.dispatch
+    return agent._opened.loop._instance.dispatch

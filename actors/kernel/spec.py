@@ -21,7 +21,8 @@ class Spec:
 
     `shutdown` is how many seconds it may take to stop. More than `limit` restarts within `period`
     seconds are given up. The wait before a restart doubles from `backoff[0]` to `backoff[1]`
-    seconds. A `significant` child ends its supervisor when it finishes; one that fails for good
+    seconds. Crashes of the classes in `fatal` are not mended by a restart, so there is none. A
+    `significant` child ends its supervisor when it finishes; one that fails for good
     always does.
     """
 
@@ -33,6 +34,7 @@ class Spec:
     limit: int = 3
     period: float = 60.0
     backoff: tuple[float, float] = (1.0, 30.0)
+    fatal: tuple[type[Exception], ...] = ()
 
 
 async def restarting(
@@ -57,7 +59,7 @@ async def restarting(
         if crash is None and spec.restart != "always":
             return
         if crash is not None:
-            if spec.restart == "never":
+            if spec.restart == "never" or isinstance(crash, spec.fatal):
                 raise crash
             on_crash(crash)
         _count(restarts, spec, crash)

@@ -9,13 +9,16 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypeAlias, get_args, overload
 
 import attrs
 
 from actors.tools.schema import InvalidTool, schema_of
 from runtime.errors import Refused
 from runtime.header import ToolSchema
+
+Isolation: TypeAlias = Literal["task", "thread"]
+"""Where a tool's body runs: on the Trio thread, or in a thread of its own."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What every provider accepts as the name of a function."""
@@ -42,16 +45,18 @@ class Tool:
 
     `schema` is what the model sees; `read` turns the model's argument text into keyword arguments
     and raises `BadArguments`. `effects` means that a call must be durable in the log before
-    the body starts, `parallel` that calls may overlap, `timeout` is in seconds.
+    the body starts, `parallel` that calls may overlap, `timeout` is in seconds. `isolation` says
+    where the body runs, and `max_output` is how many characters of a text the model is shown.
     """
 
     schema: ToolSchema
     body: Callable[..., Any]
     read: Callable[[str], dict[str, Any]] = attrs.field(repr=False, eq=False)
-    isolation: Literal["task"] = "task"
+    isolation: Isolation = "task"
     effects: bool = True
     parallel: bool = False
     timeout: float = 60.0
+    max_output: int = 50_000
 
     @property
     def name(self) -> str:
@@ -74,6 +79,8 @@ def tool(
     effects: bool = True,
     parallel: bool = False,
     timeout: float = 60.0,
+    isolation: Isolation = "task",
+    max_output: int = 50_000,
 ) -> Tool: ...
 @overload
 def tool(
@@ -84,6 +91,8 @@ def tool(
     effects: bool = True,
     parallel: bool = False,
     timeout: float = 60.0,
+    isolation: Isolation = "task",
+    max_output: int = 50_000,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     fn: Callable[..., Any] | None = None,
@@ -93,20 +102,23 @@ def tool(
     effects: bool = True,
     parallel: bool = False,
     timeout: float = 60.0,
+    isolation: Isolation = "task",
+    max_output: int = 50_000,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of an async or plain function with type hints, as `@tool` or `@tool(...)`.
 
-    A plain function runs on the Trio thread and holds up everything else there until it returns.
-    `name` is the function's own unless given; `timeout` is in seconds, `math.inf` for none.
-    Raises `InvalidTool`.
+    A plain function runs on the Trio thread and holds up everything else there until it returns,
+    or with `isolation="thread"` in a thread of its own. `name` is the function's own unless given;
+    `timeout` is in seconds, `math.inf` for none. Raises `InvalidTool`.
     """
 
     def define(fn: Callable[..., Any]) -> Tool:
         parameters, read = schema_of(fn)
         named = name or fn.__name__
         _check(fn, named, timeout)
+        _check_place(fn, isolation, max_output)
         schema = ToolSchema(named, _first_paragraph(fn), parameters)
-        return Tool(schema, fn, read, effects=effects, parallel=parallel, timeout=timeout)
+        return Tool(schema, fn, read, isolation, effects, parallel, timeout, max_output)
 
     return define if fn is None else define(fn)
 
@@ -121,6 +133,20 @@ def _check(fn: Callable[..., Any], name: str, timeout: float) -> None:
     if not timeout > 0:  # so that NaN is caught too
         raise InvalidTool(
             _qualified(fn), f"has the timeout {timeout}; give it a number of seconds above 0"
+        )
+
+
+def _check_place(fn: Callable[..., Any], isolation: str, max_output: int) -> None:
+    if isolation not in get_args(Isolation):
+        known = ", ".join(get_args(Isolation))
+        raise InvalidTool(_qualified(fn), f"has the isolation {isolation!r}; choose one of {known}")
+    if isolation == "thread" and inspect.iscoroutinefunction(fn):
+        raise InvalidTool(
+            _qualified(fn), "is async and cannot run in a thread; make it a plain function"
+        )
+    if max_output < 1:
+        raise InvalidTool(
+            _qualified(fn), f"has max_output {max_output}; give it a number of characters above 0"
         )
 
 

@@ -36,14 +36,23 @@ class Outcome:
     context: tuple[Block, ...] = ()
 
 
-async def run_tool(tool: Tool, arguments: str) -> Outcome:
+@attrs.define
+class Abandoned:
+    """Counts threads that went on after their call had ended; their results are discarded."""
+
+    count: int = 0
+
+
+async def run_tool(tool: Tool, arguments: str, abandoned: Abandoned | None = None) -> Outcome:
     """Call `tool` with the raw argument text of a model.
 
     A failure is an outcome with `is_error` and one of the codes BAD_ARGUMENTS, TOOL_FAILED,
     TOOL_TIMEOUT and INVALID_TOOL_OUTPUT; only what is no `Exception` is raised. A cancellation
     from outside reaches the body and leaves as the body lets it out, inside a group too; without
-    an await in the body there is no checkpoint. A plain function is called on the Trio thread, so
-    its timeout cannot end it.
+    an await in the body there is no checkpoint. A plain function is called on the Trio thread,
+    where its timeout cannot end it, or in a thread of its own, which a timeout or a cancellation
+    abandons: `abandoned` counts those that end later. Text over the tool's `max_output` loses its
+    middle.
     """
     try:
         keywords = tool.read(arguments)
@@ -55,15 +64,67 @@ async def run_tool(tool: Tool, arguments: str) -> Outcome:
     # the handler has to stand around it.
     try:
         with scope:
-            value = await _call(tool, keywords)
+            value = await _call(tool, keywords, abandoned or Abandoned())
     except Exception as error:  # noqa: BLE001  # every error of a body is a result
         return _timed_out(tool, error) if scope.cancel_called else _failed(error)
-    return _timed_out(tool) if scope.cancelled_caught else _shown(value)
+    return _timed_out(tool) if scope.cancelled_caught else _bounded(_shown(value), tool.max_output)
 
 
-async def _call(tool: Tool, keywords: dict[str, Any]) -> Any:
+_THREADS = 40
+"""How many tool threads one run may have; abandoned ones count until they end."""
+
+_limiter: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("tool threads")
+
+
+def _threads() -> trio.CapacityLimiter:
+    """The limit of this Trio run; apart from the default one, so that hung tools stop no store."""
+    try:
+        return _limiter.get()
+    except LookupError:
+        made = trio.CapacityLimiter(_THREADS)
+        _limiter.set(made)
+        return made
+
+
+async def _call(tool: Tool, keywords: dict[str, Any], abandoned: Abandoned) -> Any:
+    if tool.isolation == "thread":
+        return await _call_in_thread(tool, keywords, abandoned)
     value = tool.body(**keywords)
     return await value if inspect.isawaitable(value) else value
+
+
+async def _call_in_thread(tool: Tool, keywords: dict[str, Any], abandoned: Abandoned) -> Any:
+    left = False
+
+    def body() -> Any:
+        try:
+            return tool.body(**keywords)
+        finally:
+            abandoned.count += left
+
+    try:
+        return await trio.to_thread.run_sync(body, abandon_on_cancel=True, limiter=_threads())
+    except trio.Cancelled:
+        left = True
+        raise
+
+
+def _bounded(outcome: Outcome, limit: int) -> Outcome:
+    """Cut each text block to `limit` characters: its head, a notice, its tail."""
+    content = tuple(
+        TextBlock(_cut(block.text, limit)) if isinstance(block, TextBlock) else block
+        for block in outcome.content
+    )
+    return attrs.evolve(outcome, content=content)
+
+
+def _cut(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    head = limit * 3 // 4
+    tail = limit - head
+    notice = f"\n[... {len(text) - limit} of {len(text)} characters left out; ask for less ...]\n"
+    return text[:head] + notice + text[len(text) - tail :]
 
 
 def _failure(name: str, code: str, message: str) -> Outcome:

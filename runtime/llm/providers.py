@@ -115,9 +115,16 @@ _OPENAI = Provider(
     key_env="OPENAI_API_KEY",
     quirks={"maxTokensKey": "max_completion_tokens"},
 )
+_OPENROUTER = Provider(
+    name="openrouter",
+    codec="chat/1",
+    base_url="https://openrouter.ai/api/v1",
+    key_env="OPENROUTER_API_KEY",
+)
+_OLLAMA = Provider(name="ollama", codec="chat/1", base_url="http://127.0.0.1:11434/v1")
 
 BUILT_IN: Mapping[str, Provider] = MappingProxyType(
-    {provider.name: provider for provider in (_LOCAL, _DEEPSEEK, _OPENAI)}
+    {provider.name: provider for provider in (_LOCAL, _DEEPSEEK, _OPENAI, _OPENROUTER, _OLLAMA)}
 )
 """The providers that need no configuration, by name."""
 

@@ -5,6 +5,7 @@ The state is small and immutable, so that a refused batch leaves nothing behind.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import attrs
@@ -31,14 +32,17 @@ Problem: TypeAlias = "tuple[int, str] | None"
 
 @attrs.frozen
 class Step:
-    """The open step: how far its request came, and its calls by what happened to them."""
+    """The open step: how far its request came, and its calls by what happened to them.
+
+    `started` gives the seq of each `tool/call`, `waiting` the calls without a result.
+    """
 
     turn: int
     number: int
     sealed: bool = False
     streamed: bool = False
     answered: bool = False
-    started: frozenset[str] = frozenset()
+    started: Mapping[str, int] = attrs.field(factory=dict)
     waiting: tuple[str, ...] = ()
 
 
@@ -77,7 +81,7 @@ def _advance_step(step: Step, event: Event) -> Step:
             waiting = tuple(call.id for call in tool_calls(content))
             return attrs.evolve(step, answered=True, waiting=waiting)
         case ToolCall(call_id=call_id):
-            return attrs.evolve(step, started=step.started | {call_id})
+            return attrs.evolve(step, started={**step.started, call_id: event.seq})
         case ToolResult(call_id=call_id):
             return attrs.evolve(step, waiting=tuple(c for c in step.waiting if c != call_id))
     return step

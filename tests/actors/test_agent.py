@@ -497,7 +497,9 @@ async def test_a_turn_ends_when_its_steps_are_used_up_and_the_next_one_has_its_o
 
     script = Script(reply)
     async with refold.open("memory:", providers=[script]) as runtime:
-        agent = await runtime.start_agent(model="script/m", tools=[count], max_steps=3)
+        agent = await runtime.start_agent(
+            model="script/m", tools=[count], budgets=refold.Budgets(max_steps=3)
+        )
         turn = await agent.ask("hello")
         assert turn.reason == EndReason("budget", limit="steps")
         assert len(script.bodies) == 3

@@ -198,10 +198,14 @@ REFUSED_OPTIONS: dict[str, tuple[dict[str, Any], type[RefoldError], str]] = {
     ),
     "a surrogate in stop": ({"model": "script/m", "stop": [SURROGATE]}, NotLosslessJson, "stop"),
     "a surrogate in the name": ({"model": "script/m", "name": SURROGATE}, NotLosslessJson, "name"),
-    "an option that is none": ({"model": "script/m", "max_step": 3}, RefoldError, "max_steps"),
+    "an option that is none": ({"model": "script/m", "budget": 3}, RefoldError, "budgets"),
     "an unknown mode": ({"model": "script/m", "invariants": "on"}, RefoldError, "enforce"),
     "an unknown trace": ({"model": "script/m", "chunks": "all"}, RefoldError, "verbatim"),
-    "no steps": ({"model": "script/m", "max_steps": 0}, RefoldError, "at least 1"),
+    "no steps": (
+        {"model": "script/m", "budgets": refold.Budgets(max_steps=0)},
+        RefoldError,
+        "above 0",
+    ),
     "../x": ({"model": "script/m", "session_id": "../x"}, InvalidSessionId, "'../x'"),
     "65 characters": ({"model": "script/m", "session_id": "x" * 65}, InvalidSessionId, "1 to 64"),
     "an empty id": ({"model": "script/m", "session_id": ""}, InvalidSessionId, "1 to 64"),
@@ -470,8 +474,8 @@ def seams_with(place: str, error: Exception) -> Seams:
         called.append(place)
         if len(called) == 1:
             raise error
-        unchanged = {"session_prefix": (), "pre_step": None, "pre_tool": None}
-        return unchanged.get(place, arguments[-1])
+        unchanged = {"session_prefix": (), "request": arguments[-1], "post_tool": arguments[-1]}
+        return unchanged.get(place)
 
     return Seams(**{place: (seam,)})
 

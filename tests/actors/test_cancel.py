@@ -519,7 +519,7 @@ class CancelAt(trio.abc.Instrument):
     ran: int = 0
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        cancel = self.agent._loop._cancel
+        cancel = self.agent._opened.loop._cancel
         if cancel is not None:
             self.ran += 1
             if self.ran == self.at:

@@ -70,7 +70,7 @@ async def test_open_step_is_one_batch_of_claims_and_boundary() -> None:
     store = open_store("memory:")
     async with writing(store) as log:
         first, _ = await log.append(prompt("hi"), draft(TurnStart(1, Trigger("message", USER))))
-        claim = Claim(first.seq, (UserMessage(said("hi"), USER),))
+        claim = Claim(first.seq, UserMessage(said("hi"), USER))
         boundary = await log.open_step(1, (claim,))
         records = store.reader("s").read_new()
         message, start = records[-2:]

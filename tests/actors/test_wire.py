@@ -585,7 +585,7 @@ def test_providers_of_the_user_win_over_built_in_ones() -> None:
 
 def test_an_unknown_provider_is_answered_with_the_known_ones() -> None:
     own = Provider("mine", "script")
-    with pytest.raises(UnknownProvider, match="use one of deepseek, local, mine, openai"):
+    with pytest.raises(UnknownProvider, match="use one of deepseek, local, mine, ollama, openai"):
         find_provider("gpt", [own])
 
 

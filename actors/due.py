@@ -1,0 +1,91 @@
+"""Which inbox entries join a step, and what becomes of each (design 3.4, steps 1 and 5)."""
+
+from __future__ import annotations
+
+import attrs
+
+from actors.seams import PromptView, Reject, Seams, Submit
+from actors.session_log import Claim, SessionLog
+from runtime.envelope import draft
+from runtime.events import (
+    ContextMessage,
+    InboxQueued,
+    InboxRemoved,
+    PromptBlocked,
+    SteeringMessage,
+    UserMessage,
+)
+from runtime.messages import Block, Source
+
+
+class AllRejected(Exception):
+    """Every prompt that was due was blocked; `reason` is the last one's."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+@attrs.define
+class DueEntries:
+    """Selects the entries of one step: prompts in the first, the others in every one."""
+
+    log: SessionLog
+    seams: Seams
+
+    async def claims(self, turn: int, *, first: bool) -> tuple[Claim, ...]:
+        """Judge what is due and say what it becomes; a blocked prompt leaves the inbox here.
+
+        Raises `AllRejected` when there were prompts and none may pass.
+        """
+        pending = dict(self.log.live.rules.inbox.pending)
+        rejected, found, prompts = "", [], 0
+        for seq, entry in pending.items():
+            if entry.target == "step":
+                found.append(Claim(seq, _message(entry, entry.content, turn)))
+            elif first:
+                verdict = await self._judge(turn, seq, entry)
+                if isinstance(verdict, Reject):
+                    rejected = verdict.reason
+                else:
+                    prompts += 1
+                    found.append(_claim(seq, entry, verdict, turn))
+        if rejected and not prompts:
+            raise AllRejected(rejected)
+        return tuple(found)
+
+    async def _judge(self, turn: int, seq: int, entry: InboxQueued) -> Submit | Reject:
+        content: tuple[Block, ...] = entry.content
+        context: tuple[Block, ...] = ()
+        for seam in self.seams.prompt_submit:
+            verdict = await seam(PromptView(turn, seq, content, entry.source))
+            if isinstance(verdict, Reject):
+                await self._block(seq, entry, verdict.reason)
+                return verdict
+            if verdict is not None:
+                content = content if verdict.content is None else verdict.content
+                context += verdict.context
+        return Submit(content, context)
+
+    async def _block(self, seq: int, entry: InboxQueued, reason: str) -> None:
+        blocked = PromptBlocked(entry.content, entry.source, reason)
+        await self.log.append(draft(blocked), draft(InboxRemoved((seq,), "rejected")))
+
+
+def _claim(seq: int, entry: InboxQueued, verdict: Submit, turn: int) -> Claim:
+    content = entry.content if verdict.content is None else verdict.content
+    if not verdict.context:
+        return Claim(seq, _message(entry, content, turn))
+    context = ContextMessage(verdict.context, Source("plugin", plugin="prompt_submit"))
+    return Claim(seq, _message(entry, content, turn), (context,))
+
+
+def _message(
+    entry: InboxQueued, content: tuple[Block, ...], turn: int
+) -> UserMessage | SteeringMessage | ContextMessage:
+    match entry.kind:
+        case "prompt":
+            return UserMessage(content, entry.source)
+        case "steer":
+            return SteeringMessage(turn, content, entry.source)
+        case "inject":
+            return ContextMessage(content, entry.source)
