@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Unpack
+from typing import Literal, TypeAlias, Unpack
 
 import httpx2
 import trio
@@ -28,6 +28,8 @@ from runtime.llm.chunks import Chunk
 from runtime.llm.providers import Provider, find_provider, read_key
 from runtime.storage.header import SessionHeader, check_session_id
 
+Durability: TypeAlias = Literal["power", "process", "none"]
+
 
 class Runtime:
     """A store and the agents that live on it. Made by `refold.open`."""
@@ -37,9 +39,11 @@ class Runtime:
         store: Store,
         nursery: trio.Nursery,
         providers: Sequence[Provider | Script],
+        durability: Durability,
         park_after: float | None,
     ) -> None:
         self.store = store
+        self._durability: Durability = durability
         self._nursery = nursery
         self._client: httpx2.AsyncClient | None = None  # made when it is first needed
         owner = Owner(socket.gethostname(), os.getpid(), _boot_id())
@@ -67,7 +71,7 @@ class Runtime:
             created_at=now_ms(),
             cwd=str(Path.cwd()),
             name=name,
-            durability="power",
+            durability=self._durability,
         )
         configure(options, None, self._find)
         return await self._open(await self.store.create(header), options, continues=False)
@@ -101,7 +105,11 @@ class Runtime:
         `NoForkPoint` with the nearest `turn/end` before any other seq, else as `resume`.
         """
         header = SessionHeader(
-            new_id(), created_at=now_ms(), cwd=str(Path.cwd()), name=name, durability="power"
+            new_id(),
+            created_at=now_ms(),
+            cwd=str(Path.cwd()),
+            name=name,
+            durability=self._durability,
         )
         check_options(options)
         await self.store.fork(check_session_id(session_id), at, header)
@@ -192,18 +200,21 @@ async def open_runtime(
     store: str | Path,
     *,
     providers: Sequence[Provider | Script] = (),
+    durability: Durability = "power",
     park_after: float | None = 600.0,
 ) -> AsyncIterator[Runtime]:
     """The runtime over the store at `store` (a folder, or `memory:`).
 
-    `providers` are records that replace built-in ones of the same name, and scripted models. An
-    agent that nobody has used for `park_after` seconds is parked (None: never).
+    `providers` are records that replace built-in ones of the same name, and scripted models.
+    `durability` is what an acknowledged event of a new session survives: the loss of `power`, the
+    death of the `process`, or `none`. An agent that nobody has used for `park_after` seconds is
+    parked (None: never).
     Leaving the block, however it is left, ends turns in hand as `disposed`, makes everything
     durable and releases the logs. One error in the block is raised as itself.
     """
     try:
         async with trio.open_nursery() as nursery:
-            runtime = Runtime(open_store(store), nursery, providers, park_after)
+            runtime = Runtime(open_store(store), nursery, providers, durability, park_after)
             try:
                 yield runtime
             finally:

@@ -286,3 +286,15 @@ async def test_at_level_process_nobody_waits_for_the_disk(tmp_path: Path) -> Non
         assert disk.syncs == 0
         await grant.release("done")
         assert disk.syncs == 1
+
+
+@pytest.mark.parametrize(("level", "syncs"), [("power", 2), ("process", 0), ("none", 0)])
+async def test_the_level_of_new_sessions_is_said_at_open_and_kept_in_their_header(
+    level: str, syncs: int, tmp_path: Path
+) -> None:
+    script = Script(lambda _: Say("yes"))
+    async with refold.open(tmp_path, providers=[script], durability=level) as runtime:  # type: ignore[arg-type]  # all are levels
+        agent = await runtime.start_agent(model="script/m", session_id="s")
+        await agent.ask("hello")
+        assert embedded(runtime).statistics.syncs == syncs
+    assert JsonlFolder(tmp_path).read("s").header.durability == level
