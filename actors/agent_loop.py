@@ -181,8 +181,7 @@ class AgentLoop:
                 asked = self._new_prompts(asked)
         for one, seq in zip(asked, seqs, strict=True):
             one.answer(seq)
-        pending = self._log.live.rules.inbox.pending
-        self._had_a_turn = {seq for seq, entry in pending.items() if entry.kind == "prompt"}
+        self._had_a_turn = self._pending_prompts()
 
     def _source_of(self, asked: list[Mail[Request]]) -> Source:
         queued = (one.message for one in asked if isinstance(one.message, QueuePrompt))

@@ -215,13 +215,12 @@ class _Writer:
                 await self._sync()
 
     async def _sync(self) -> None:
-        with trio.CancelScope(shield=True):
-            try:
-                durable = await self._grant.sync()
-            except Broken as failure:
-                for _, promise in self._waiting:
-                    promise.fail(failure)
-                raise
+        try:
+            durable = await self._grant.sync()
+        except Broken as failure:
+            for _, promise in self._waiting:
+                promise.fail(failure)
+            raise
         waiting, self._waiting = self._waiting, []
         for seq, promise in waiting:
             if seq > durable:

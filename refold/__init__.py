@@ -88,7 +88,7 @@ _HOMES = {
     "TurnView": "actors.seams",
 }
 
-__all__ = [*_HOMES]  # noqa: PLE0604 - the table is the list
+__all__ = [*_HOMES]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll] - it is the table
 
 
 def __getattr__(name: str) -> Any:

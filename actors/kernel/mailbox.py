@@ -60,7 +60,15 @@ class Promise(Generic[R]):
 
     async def wait(self) -> R:
         """The answer; raises what it failed with. Cancelling a wait withdraws nothing."""
+        await self.settled()
+        return self.result()
+
+    async def settled(self) -> None:
+        """Wait until the answer is there, whatever it is."""
         await self._arrived.wait()
+
+    def result(self) -> R:
+        """The answer that has arrived; raises what it failed with."""
         if self._error is not None:
             raise self._error
         return cast("R", self._value)
@@ -232,8 +240,8 @@ class Ref(Generic[M]):
         """
         reply = await self._post(message)
         with trio.CancelScope(shield=True):
-            value = await reply.wait()
-        return value  # noqa: RET504 - type checkers assume that a scope may swallow
+            await reply.settled()
+        return reply.result()
 
     async def _post(self, message: Ask[R]) -> Promise[R]:
         chain = waiting_chain.get()

@@ -14,7 +14,6 @@ import stat
 import struct
 import sys
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -73,7 +72,7 @@ class _System:
 
     has_range_locks = hasattr(fcntl, "F_OFD_SETLK") and sys.maxsize > 2**32
 
-    @cached_property
+    @property
     def has_syncfs(self) -> bool:
         return sys.platform == "linux" and _kernel() >= (5, 8)  # older ones swallow its errors
 

@@ -640,3 +640,24 @@ async def test_agents_of_one_runtime_do_not_see_each_other(
         assert turns == {name: f"echo {name}" for name in "abcde"}
         assert trio.current_time() == 15
         assert len(await runtime.list()) == 5
+
+
+async def test_steering_that_no_turn_gets_to_claim_starts_one_turn_and_not_one_after_the_other(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def broken(_view: refold.StepView) -> None:
+        if len(script.bodies) > 0:
+            raise LookupError("on purpose")
+
+    script = Script([[Say("thinking"), Hang()]])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", seams=Seams(pre_step=(broken,)))
+        await agent.prompt("hello")
+        await trio.sleep(1)
+        await agent.steer("faster")
+        await agent.cancel()
+        await agent.wait_idle()
+        events = stored_events(runtime, agent.session_id)
+    starts = [event for event in events if event.type == "turn/start"]
+    assert len(starts) == 2
+    assert list(agent.log.live.rules.inbox.pending.values())[0].kind == "steer"

@@ -204,7 +204,12 @@ def values(kind: Any, depth: int = 0) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("type_", CATALOGUE)
-@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck])
+@settings(
+    max_examples=30,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 @given(data=st.data())
 def test_every_event_of_the_catalogue_comes_back_from_its_bytes(
     type_: str, data: st.DataObject
