@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import secrets
 import socket
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -16,6 +14,7 @@ import httpx2
 import trio
 
 from actors.agent import Agent, AgentSnapshot
+from actors.ids import new_id, now_ms
 from actors.kernel import sole_error
 from actors.options import AgentOptions, check_options, configure
 from actors.script import Script
@@ -176,16 +175,6 @@ class Runtime:
         if self._client is not None:
             await close_client(self._client)
         await self.store.close()
-
-
-def now_ms() -> int:
-    """Wall-clock epoch milliseconds: a label, never an order."""
-    return time.time_ns() // 1_000_000
-
-
-def new_id() -> str:
-    """A session id that sorts by day and second and does not repeat."""
-    return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(4)
 
 
 def _boot_id() -> str:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from actors.agent import Agent as Agent
+    from actors.agent import PromptRemoved as PromptRemoved
     from actors.invariants import InvariantViolation as InvariantViolation
     from actors.kernel import ActorCrashed as ActorCrashed
     from actors.kernel import ActorStopped as ActorStopped
     from actors.options import AgentOptions as AgentOptions
+    from actors.options import InvalidOption as InvalidOption
     from actors.runtime import Runtime as Runtime
     from actors.runtime import open_runtime
     from actors.script import Call as Call
@@ -42,6 +44,9 @@ if TYPE_CHECKING:
     from actors.tools import Pattern as Pattern
     from actors.tools import Tool as Tool
     from actors.tools import tool as tool
+    from refold.config import load_config as load_config
+    from refold.config import load_tools as load_tools
+    from runtime.config import Config as Config
     from runtime.errors import RefoldError as RefoldError
     from runtime.llm.providers import Provider as Provider
     from runtime.turns import Turn as Turn
@@ -56,6 +61,7 @@ _HOMES = {
     "Budgets": "actors.step",
     "Call": "actors.script",
     "CallView": "actors.seams",
+    "Config": "runtime.config",
     "Delay": "actors.script",
     "Deny": "actors.seams",
     "End": "actors.script",
@@ -63,13 +69,17 @@ _HOMES = {
     "Ge": "actors.tools",
     "GoOn": "actors.seams",
     "Hang": "actors.script",
+    "InvalidOption": "actors.options",
     "InvariantViolation": "actors.invariants",
     "Le": "actors.tools",
+    "load_config": "refold.config",
+    "load_tools": "refold.config",
     "MaxLen": "actors.tools",
     "MinLen": "actors.tools",
     "open": "actors.runtime",
     "Outcome": "actors.tools",
     "Pattern": "actors.tools",
+    "PromptRemoved": "actors.agent",
     "PromptView": "actors.seams",
     "Provider": "runtime.llm.providers",
     "RefoldError": "runtime.errors",

@@ -106,8 +106,10 @@ class Answers:
             self._claim(event.source_event_seqs or ())
 
     def _start(self, turn: int, trigger: Trigger, seq: int) -> None:
-        self.current = Tally(turn, seq, trigger, offered=frozenset(self._unclaimed))
-        recovers = trigger.kind == "recovery" and self._last is not None
+        recovery = trigger.kind == "recovery"  # it takes no prompt but those of the last turn
+        offered = frozenset[int]() if recovery else frozenset(self._unclaimed)
+        self.current = Tally(turn, seq, trigger, offered=offered)
+        recovers = recovery and self._last is not None
         self.recoveries = self.recoveries + 1 if recovers else 0
         if recovers and self._last is not None:
             self._claim(self._last.claimed)

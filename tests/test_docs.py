@@ -95,9 +95,11 @@ async def test_the_guide_s_snippets_and_commands_run_in_their_order(
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "guide"}
     found = snippets("docs/guide.md")
-    assert {snippet.language for snippet in found} == {"python", "console"}
+    assert {snippet.language for snippet in found} == {"python", "console", "toml"}
     for snippet in found:
-        if snippet.language == "python":
+        if snippet.language == "toml":
+            (tmp_path / "refold.toml").write_text(snippet.text, "utf-8")
+        elif snippet.language == "python":
             with trio.fail_after(30):
                 await run_snippet(snippet, "docs/guide.md", names)
         else:

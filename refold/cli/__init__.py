@@ -17,13 +17,21 @@ from runtime.errors import RefoldError
 
 COMMANDS = {
     "demo": "The two-minute tour: an agent is killed, comes back, and every request is checked.",
-    "show": "A readable transcript of a session, or its raw events.",
+    "sessions": "The sessions of a store, and the state that each is in.",
+    "chat": "Talk to an agent in the terminal.",
+    "show": "A readable transcript of a session, or its raw events; --follow goes on.",
     "request": "The exact request of a step, rebuilt from the log.",
     "diff": "Where two requests part, and the event that caused it.",
     "verify": "Rebuild every request from the stored bytes and compare digests.",
     "usage": "Tokens, cache hits and kept prefixes, a row a step.",
+    "check": "Integrity and rules: is this log whole, and is it one that refold would write?",
+    "fork": "A new session that begins with the events of another.",
+    "import": "Take a log file into the store, also one that refold did not write.",
 }
 """The commands and what the list says of each; `refold.cli.NAME` has it as `command`."""
+
+_MODULES = {"import": "import_"}
+"""The commands whose module cannot have their name."""
 
 
 class Commands(click.Group):
@@ -35,7 +43,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"refold.cli.{cmd_name}").command
+        module = _MODULES.get(cmd_name, cmd_name)
+        command: click.Command = importlib.import_module(f"refold.cli.{module}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
@@ -78,16 +87,17 @@ def main() -> None:
     """LLM agents whose every request is a fold of an append-only session log.
 
     \b
-    Look at a session:
+    Look at what there is, and at a session:
+      refold sessions
       refold show last
       refold usage last
       refold verify --all
     Ask why the cache was missed between two steps:
       refold diff last 1.1 2.1
 
-    Sessions are found in --store, REFOLD_STORE or ./sessions. SESSION is an id, a unique beginning
-    of one, `last` for the one written to last, or a path to a .jsonl file. STEP is turn.step, such
-    as 3.1, or the seq of any event inside a step.
+    Sessions are found in --store, REFOLD_STORE, the `store` of refold.toml, or ./sessions. SESSION
+    is an id, a unique beginning of one, `last` for the one written to last, or a path to a .jsonl
+    file. STEP is turn.step, such as 3.1, or the seq of any event inside a step.
 
     Exit codes: 0 fine, 1 a difference or a failed check, 2 usage, 3 cannot open, 4 damaged log.
     """

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 import click
 
+from refold.config import ConfigUnreadable
 from refold.render import visible_line
+from runtime.config import InvalidConfig
 from runtime.errors import (
     IdMismatch,
     InvalidEvent,
@@ -21,8 +23,10 @@ from runtime.errors import (
     UnsupportedVersion,
 )
 from runtime.storage import (
+    AlreadyExists,
     ForeignLog,
     LogCorrupt,
+    NoForkPoint,
     NotFound,
     SessionBusy,
     StoreRefused,
@@ -39,7 +43,8 @@ DAMAGE = (LogCorrupt, InvalidEvent, NotLosslessJson, SurfaceRefused, SeqGap)
 """What reading a log raises where it stops making sense."""
 
 _CODES: Mapping[type[RefoldError], int] = {
-    **dict.fromkeys((InvalidSessionId, NoSuchStep), USAGE),
+    **dict.fromkeys((InvalidSessionId, NoSuchStep, NoForkPoint, InvalidConfig), USAGE),
+    **dict.fromkeys((ConfigUnreadable, AlreadyExists), CANNOT_OPEN),
     **dict.fromkeys((NotFound, SessionBusy, StoreRefused, Unavailable, ForeignLog), CANNOT_OPEN),
     **dict.fromkeys((IdMismatch, InvalidHeader, LegacyEvent, UnsupportedVersion), CANNOT_OPEN),
     **dict.fromkeys(DAMAGE, DAMAGED),

@@ -10,7 +10,9 @@ import attrs
 import click
 
 from refold.cli.exits import CANNOT_OPEN, DAMAGE, USAGE, say
+from refold.config import load_config
 from refold.render import plural
+from runtime.config import Config
 from runtime.envelope import Event, decode_line
 from runtime.errors import RefoldError, Refused
 from runtime.storage import JsonlFolder, LogCorrupt, Scan, Torn, check_session_id
@@ -19,16 +21,41 @@ from runtime.storage.layout import SUFFIX, Layout
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+_CONFIG = "refold.config"
+
+
+def _note_config(ctx: click.Context, _param: click.Parameter, path: Path | None) -> None:
+    ctx.meta[_CONFIG] = path
+
+
+def chosen_config() -> Config:
+    """The configuration that this run goes by; raises `InvalidConfig`, `ConfigUnreadable`."""
+    return load_config(click.get_current_context().meta.get(_CONFIG))
+
+
+def _default_store() -> Path:
+    return chosen_config().store or Path("sessions")
+
+
 def store_option(command: Command) -> Command:
-    """`--store`: the folder that holds the sessions."""
-    return click.option(
+    """`--store`, the folder that holds the sessions, and `--config`, which may name it too."""
+    store = click.option(
         "--store",
         type=click.Path(path_type=Path),
         envvar="REFOLD_STORE",
-        default="sessions",
-        show_default="$REFOLD_STORE, else ./sessions",
+        default=_default_store,
+        show_default="$REFOLD_STORE, else the configuration's, else ./sessions",
         help="The folder that holds the sessions.",
-    )(command)
+    )
+    config = click.option(
+        "--config",
+        metavar="PATH",
+        type=click.Path(path_type=Path),
+        expose_value=False,
+        callback=_note_config,
+        help="The configuration, by default $REFOLD_CONFIG or the refold.toml that is found.",
+    )
+    return store(config(command))
 
 
 def json_option(command: Command) -> Command:

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import click
 import orjson
 
-from refold.cli.opening import ReadLog, json_option, read_log, store_option
+from refold.cli.opening import Place, json_option, locate, read_log, store_option
 from refold.cli.transcript import transcript
 from refold.render import shortened, styled, visible_json, visible_line
-from runtime.envelope import Event
-from runtime.storage import SessionHeader
+from runtime.envelope import Event, decode_line
+from runtime.storage import JsonlFolder, SessionHeader
+from runtime.storage.layout import Layout
 
 DATA = 100
 """How many characters of an event's data `--events` shows; `--json` has all of it."""
+
+INTERVAL = 0.2
+"""Seconds between two looks at a log that is followed."""
+
+INTERRUPTED = 130
+"""The exit code of a program that Ctrl-C ends, as shells count."""
+
+Form: TypeAlias = Literal["transcript", "events", "json"]
 
 
 @click.command("show")
@@ -31,40 +42,117 @@ DATA = 100
     default=0,
     help="Begin at this seq.",
 )
+@click.option("--follow", is_flag=True, help="Go on with what is appended, until Ctrl-C.")
 @json_option
 @store_option
-def command(session: str, as_events: bool, from_seq: int, as_json: bool, store: Path) -> None:
+@click.pass_context
+def command(
+    ctx: click.Context,
+    session: str,
+    as_events: bool,
+    from_seq: int,
+    follow: bool,
+    as_json: bool,
+    store: Path,
+) -> None:
     """A readable transcript of a session, or its raw events; with --from, those from a seq on.
 
     Characters that a terminal would obey or hide are shown as escapes. A damaged log is shown up
-    to the damage (exit code 4). With --json each event is one line of JSON, whole.
+    to the damage (exit code 4). With --json each event is one line of JSON, whole. With --follow
+    events are shown as soon as they are complete in the file, also those that another program
+    appends later; Ctrl-C ends that, with exit code 130.
 
     \b
     Examples:
       refold show last
       refold show last --events --from 10
       refold show last --json
+      refold show last --follow
     """
+    form: Form = "json" if as_json else "events" if as_events else "transcript"
+    if follow:
+        ctx.exit(_follow(locate(store, session), from_seq, form))
     log = read_log(store, session)
-    lines: Iterable[str]
-    if as_json:
-        lines = (visible_json(event.encoded) for event in log.events[from_seq:])
-    elif as_events:
-        lines = map(_ledger_line, log.events[from_seq:])
-    else:
-        lines = _told(log, from_seq)
-    sys.stdout.writelines(f"{line}\n" for line in lines)
+    _print(log.scan.header, log.events, from_seq, form)
     log.complete()
+
+
+def _print(header: SessionHeader, events: Iterable[Event], from_seq: int, form: Form) -> None:
+    sys.stdout.writelines(f"{line}\n" for line in _lines(header, events, from_seq, form))
+
+
+def _lines(
+    header: SessionHeader, events: Iterable[Event], from_seq: int, form: Form
+) -> Iterator[str]:
+    if form == "transcript":
+        yield styled(visible_line(_title(header)), "bold")
+        yield from transcript(events, from_seq)
+        return
+    shown = (event for event in events if event.seq >= from_seq)
+    if form == "json":
+        yield from (visible_json(event.encoded) for event in shown)
+    else:
+        yield from map(_ledger_line, shown)
+
+
+def _follow(place: Place, from_seq: int, form: Form) -> int:
+    """Print events as they come until Ctrl-C; the exit code that a shell expects of it."""
+    followed = Followed(place)
+    try:
+        _print(followed.header, followed.events(), from_seq, form)
+    except KeyboardInterrupt:
+        sys.stdout.flush()
+    finally:
+        followed.close()
+    return INTERRUPTED
+
+
+class Followed:
+    """One log's events, those that stand in it and those that another process appends."""
+
+    def __init__(self, place: Place) -> None:
+        """Raises as `JsonlFolder.reader` does."""
+        self._folder = JsonlFolder(place.store)
+        self._session = place.session
+        self._path = Layout(place.store).log(place.session)
+        self._next_seq = 0
+        self._inode = self._find()
+        self._reader = self._folder.reader(self._session)
+        self.header = self._reader.header
+
+    def events(self) -> Iterator[Event]:
+        """Every complete event, without end; raises `LogCorrupt`, `NotFound`, `InvalidEvent`."""
+        while True:
+            for record in self._reader.read_batches():
+                if record.seq == self._next_seq:
+                    self._next_seq += 1
+                    yield decode_line(record.encoded)
+            sys.stdout.flush()
+            time.sleep(INTERVAL)
+            self._keep_up()
+
+    def _keep_up(self) -> None:
+        # A repair may have put a copy in the log's place; the file that we have open then never
+        # grows again.
+        inode = self._find()
+        if inode != self._inode:
+            reader = self._folder.reader(self._session)
+            self._reader.close()
+            self._reader, self._inode = reader, inode
+
+    def _find(self) -> int | None:
+        try:
+            return self._path.stat().st_ino
+        except OSError:
+            return None
+
+    def close(self) -> None:
+        self._reader.close()
 
 
 def _ledger_line(event: Event) -> str:
     data = shortened(orjson.dumps(orjson.loads(event.encoded)["data"]).decode(), DATA)
     return f"{event.seq:>6}  {visible_line(event.type):<18}  {data}"
-
-
-def _told(log: ReadLog, from_seq: int) -> Iterator[str]:
-    yield styled(visible_line(_title(log.scan.header)), "bold")
-    yield from transcript(log.events, from_seq)
 
 
 def _title(header: SessionHeader) -> str:
@@ -74,10 +162,11 @@ def _title(header: SessionHeader) -> str:
         parent = (
             f", a fork: its first {header.seed_length} events are those of {header.parent_session}"
         )
-    return f"session {header.id}{name}, created {_day(header.created_at)}{parent}"
+    return f"session {header.id}{name}, created {when(header.created_at)}{parent}"
 
 
-def _day(epoch_ms: int) -> str:
+def when(epoch_ms: int) -> str:
+    """A moment, in UTC; as the number that it is where no calendar has it."""
     try:
         return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (ValueError, OverflowError, OSError):

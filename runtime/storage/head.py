@@ -45,7 +45,7 @@ def read_head(port: Port, path: Path) -> Head | None:
         line = read_all(port, fd, 0, 4096)
     finally:
         port.close(fd)
-    if not is_whole(line, 0, len(line) - 1, 0):
+    if not line.endswith(b"\n") or not is_whole(line, 0, len(line) - 1, 0):
         return None
     fields = orjson.loads(line)
     return Head(fields["seq"], fields["end"], fields["chain"])

@@ -74,9 +74,11 @@ class Scan:
         return (record for record in self.records if record.type in types)
 
     def last_owner(self) -> LastOwner | None:
-        """Who last opened the log for writing, if anyone did."""
-        found = None
+        """Who last opened the log for writing, if anyone did; a fork's seed is its parent's."""
+        found, inherited = None, self.header.seed_length or 0
         for record in self.select(("session/owner", "session/released")):
+            if record.seq < inherited:
+                continue
             if record.type == "session/owner":
                 found = _parse_owner(record)
             elif found is not None:

@@ -660,4 +660,4 @@ async def test_steering_that_no_turn_gets_to_claim_starts_one_turn_and_not_one_a
         events = stored_events(runtime, agent.session_id)
     starts = [event for event in events if event.type == "turn/start"]
     assert len(starts) == 2
-    assert list(agent.log.live.rules.inbox.pending.values())[0].kind == "steer"
+    assert next(iter(agent.log.live.rules.inbox.pending.values())).kind == "steer"

@@ -12,25 +12,26 @@ import pytest
 
 from refold.cli import COMMANDS, main
 from tests.refold.cli_stores import CliStore
+from tests.snippets import ROOT
 
-READING = [name for name in COMMANDS if name != "demo"]
+WRITING = ["fork", "import"]
+READING = [name for name in COMMANDS if name not in ("demo", "chat", *WRITING)]
 
 
 def examples() -> list[str]:
-    """Every example in the help of the commands that read logs, and of the group itself."""
+    """Every example in the help of the group and of its commands, but for those that never end."""
     context = main.make_context("refold", [], resilient_parsing=True)
-    commands = [main.get_command(context, name) for name in READING]
+    commands = [main.get_command(context, name) for name in (*READING, *WRITING)]
     texts = [main.help, *(command.help for command in commands if command is not None)]
-    return [
-        line.strip() for text in texts for line in (text or "").split("\n") if "  refold" in line
-    ]
+    lines = [line.strip() for text in texts for line in (text or "").split("\n")]
+    return [line for line in lines if line.startswith("refold ") and "--follow" not in line]
 
 
-def run_in_shell(line: str, store: Path) -> subprocess.CompletedProcess[str]:
+def run_in_shell(line: str, store: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     script = f'refold() {{ "{sys.executable}" -m refold "$@"; }}\n{line}'
-    environment = {**os.environ, "REFOLD_STORE": str(store)}
+    environment = {**os.environ, "REFOLD_STORE": str(store), "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        ["sh", "-c", script], capture_output=True, text=True, env=environment, check=False
+        ["sh", "-c", script], capture_output=True, text=True, env=environment, cwd=cwd, check=False
     )
 
 
@@ -40,7 +41,7 @@ def test_help_lists_every_command(made_store: CliStore) -> None:
     assert all(re.search(rf"^  {name} ", ran.out, re.MULTILINE) for name in COMMANDS)
 
 
-@pytest.mark.parametrize("name", READING)
+@pytest.mark.parametrize("name", [*READING, *WRITING])
 def test_every_command_teaches_by_example(made_store: CliStore, name: str) -> None:
     ran = made_store.run(name, "--help")
     assert ran.code == 0
@@ -50,8 +51,11 @@ def test_every_command_teaches_by_example(made_store: CliStore, name: str) -> No
 
 
 @pytest.mark.parametrize("line", examples())
-def test_the_examples_in_the_help_work(made_store: CliStore, line: str) -> None:
-    ran = run_in_shell(line, made_store.path)
+def test_the_examples_in_the_help_work(own_store: CliStore, tmp_path: Path, line: str) -> None:
+    recorded = own_store.log("tour").read_bytes().split(b"\n")[0].replace(b"tour", b"recorded")
+    bare = re.sub(rb'"crc":"[0-9a-f]+",', b"", recorded)
+    (tmp_path / "recorded.jsonl").write_bytes(bare + b"\n")
+    ran = run_in_shell(line, own_store.path, tmp_path)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout
     assert "Traceback" not in ran.stderr
@@ -67,7 +71,9 @@ def test_an_unknown_command_is_a_usage_error(made_store: CliStore) -> None:
     "arguments",
     [
         ["--help"],
+        ["sessions"],
         ["show", "last"],
+        ["check", "last"],
         ["request", "last", "1.1"],
         ["diff", "last", "1.1", "1.2"],
         ["verify", "last"],

@@ -1,0 +1,112 @@
+"""`refold fork`: a new session that begins with the events of another."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+import click
+
+from actors.ids import new_id, now_ms
+from refold.cli.exits import USAGE, say
+from refold.cli.opening import Place, json_option, locate, read_log, store_option
+from refold.render import to_json
+from runtime.envelope import Event
+from runtime.errors import Refused
+from runtime.events import TurnEnd
+from runtime.steps import find_step
+from runtime.storage import JsonlFolder, SessionHeader
+
+
+@attrs.define(eq=False)
+class NoSuchTurn(Refused):
+    """A turn to fork at that has not ended, or that the log does not have."""
+
+    exit_code = USAGE
+    session: str
+    turn: int
+    nearest: int | None
+
+    def __str__(self) -> str:
+        hint = "none has ended yet" if self.nearest is None else f"the last is turn:{self.nearest}"
+        return (
+            f"session {self.session!r} has no turn {self.turn} that has ended; {hint}, "
+            "and a session forks where a turn has ended"
+        )
+
+
+def _check_at(_ctx: click.Context, _param: click.Parameter, at: str | None) -> str | None:
+    form = r"(turn:)?[0-9]{1,18}|[0-9]{1,18}\.[0-9]{1,18}"
+    if at is not None and re.fullmatch(form, at, re.ASCII) is None:
+        raise click.BadParameter(f"{at!r} is no seq, no step such as 3.1 and no turn:3")
+    return at
+
+
+@click.command("fork")
+@click.argument("session")
+@click.option(
+    "--at",
+    callback=_check_at,
+    metavar="SEQ|STEP|TURN",
+    help="The seq of a turn/end, the last step of a turn such as 3.1, or turn:3.",
+)
+@click.option("--name", help="A label for the new session.")
+@json_option
+@store_option
+def command(session: str, at: str | None, name: str | None, as_json: bool, store: Path) -> None:
+    """A new session that begins with the events of another; its id is printed.
+
+    A session forks where a turn has ended, by default the last one: the bytes up to there are
+    copied as they are, so the requests of the fork begin with those of its parent. The parent is
+    not changed, and may be running.
+
+    \b
+    Examples:
+      refold fork last
+      refold fork last --at turn:1 --name "another try"
+    """
+    parent = locate(store, session)
+    header = SessionHeader(
+        new_id(),
+        created_at=now_ms(),
+        cwd=str(Path.cwd()),
+        name=name,
+        durability="power",
+    )
+    folder = JsonlFolder(parent.store)
+    folder.fork(parent.session, None if at is None else _seq(parent, at), header)
+    seq = (folder.read(header.id).header.seed_length or 0) - 1
+    if as_json:
+        click.echo(to_json({"session": header.id, "parent": parent.session, "at": seq}))
+    else:
+        click.echo(header.id)
+        say(f"{header.id} is a fork of {parent.session} at seq {seq}")
+
+
+def _seq(place: Place, at: str) -> int:
+    """The seq that `at` speaks of; raises `NoSuchTurn`, `NoSuchStep`."""
+    if at.isdigit():
+        return int(at)
+    events = read_log(place.store, place.session).events
+    return _turn_end(place, events, at) if at.startswith("turn:") else _after_step(events, at)
+
+
+def _turn_end(place: Place, events: Sequence[Event], at: str) -> int:
+    ends = {event.data.turn: event.seq for event in events if isinstance(event.data, TurnEnd)}
+    turn = int(at.removeprefix("turn:"))
+    if turn not in ends:
+        raise NoSuchTurn(place.session, turn, max(ends, default=None))
+    return ends[turn]
+
+
+def _after_step(events: Sequence[Event], at: str) -> int:
+    """The `turn/end` behind a turn's last step; behind another, a seq that the store refuses."""
+    step = find_step(events, at)
+    for event in events[step.end :]:
+        if event.type == "turn/end":
+            return event.seq
+        if event.type == "step/start":
+            break
+    return step.end - 1

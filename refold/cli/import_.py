@@ -1,0 +1,181 @@
+"""`refold import`: take a log file into the store (design 5.2, 5.3)."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+import orjson
+
+from refold.cli.exits import USAGE, say
+from refold.cli.opening import json_option, store_option
+from refold.cli.progress import watched
+from refold.render import plural, to_json
+from runtime.envelope import Event, decode_line
+from runtime.errors import InvalidSessionId, Refused
+from runtime.session import Session
+from runtime.storage import (
+    OS,
+    JsonlFolder,
+    Scan,
+    SessionHeader,
+    check_session_id,
+    frame_header,
+    scan,
+)
+from runtime.storage.files import reported
+from runtime.storage.fork import write_fork
+from runtime.storage.head import Head, write_head
+from runtime.storage.layout import Layout
+from runtime.storage.reframe import reframe
+
+
+@attrs.define(eq=False)
+class NoUsableId(Refused):
+    """A log whose own id cannot be a session's."""
+
+    exit_code = USAGE
+    path: str
+    found: object
+
+    def __str__(self) -> str:
+        return f"{self.path} has no id that a session can have ({self.found!r}); give one with --id"
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--id", "wanted", metavar="ID", help="The session's id, by default the log's own.")
+@json_option
+@store_option
+def command(file: Path, wanted: str | None, as_json: bool, store: Path) -> None:
+    """Take a log file into the store as a session; its id is printed.
+
+    The lines of a log that refold wrote are copied as they are. A log without checksums gets them;
+    the data of its events is kept byte for byte and nothing is added. What no log may hold is
+    refused before anything is written, a torn tail is left out and told, and no session is ever
+    overwritten.
+
+    \b
+    Examples:
+      refold import recorded.jsonl
+      refold import recorded.jsonl --id another --json
+    """
+    taken = _read(file, None if wanted is None else check_session_id(wanted))
+    _write(store, taken)
+    if taken.left_out:
+        say(f"{plural(taken.left_out, 'byte')} at the end of {file} are no whole event; left out")
+    if as_json:
+        click.echo(to_json(_as_json(taken)))
+    else:
+        click.echo(taken.header.id)
+        say(f"{plural(taken.events, 'event')} of {file} are session {taken.header.id}")
+
+
+@attrs.frozen
+class Taken:
+    """A log as it will stand in the store: `lines` are its framed events, `chain` ends them.
+
+    `left_out` counts the bytes of a torn tail.
+    """
+
+    header: SessionHeader
+    lines: bytes = attrs.field(repr=False)
+    events: int
+    chain: int
+    foreign: bool
+    left_out: int
+
+
+def _read(file: Path, wanted: str | None) -> Taken:
+    """What becomes of a log file; raises what is wrong with it."""
+    with reported(file):
+        data = file.read_bytes()
+    first = _first_line(data)
+    foreign = "crc" not in first
+    if foreign:
+        data = _with_last_newline(data)
+    found = scan(data, _expected_id(file, first, wanted), path=str(file))
+    events = _events(found)
+    header = attrs.evolve(found.header, id=wanted or found.header.id)
+    lines, chain = _lines(data, found), found.chain
+    if foreign:
+        header, lines = reframe(attrs.evolve(header, durability="power"), events)
+        chain = scan(frame_header(header) + lines, header.id, path=str(file)).chain
+    left_out = 0 if found.torn is None else found.torn.dropped_bytes
+    return Taken(header, lines, len(events), chain, foreign, left_out)
+
+
+def _expected_id(file: Path, first: Mapping[str, Any], wanted: str | None) -> str:
+    """What the log has to be called; in a foreign one the wanted id wins."""
+    own = first.get("id")
+    if "crc" in first or not first:
+        return str(own)
+    try:
+        return wanted or check_session_id(own if isinstance(own, str) else "")
+    except InvalidSessionId:
+        raise NoUsableId(str(file), own) from None
+
+
+def _first_line(data: bytes) -> dict[str, Any]:
+    try:
+        first = orjson.loads(data.partition(b"\n")[0])
+    except orjson.JSONDecodeError:
+        return {}
+    return first if isinstance(first, dict) else {}
+
+
+def _with_last_newline(data: bytes) -> bytes:
+    """A last line that is whole JSON lost nothing but its newline: no part of it would parse."""
+    try:
+        orjson.loads(data[data.rfind(b"\n") + 1 :])
+    except orjson.JSONDecodeError:
+        return data
+    return data + b"\n"
+
+
+def _events(found: Scan) -> Sequence[Event]:
+    """The events, each of which the log before it allows; raises what a session refuses."""
+    session = Session()
+    for record in watched(found.records, lambda record: f"reading seq {record.seq}"):
+        session.replay(decode_line(record.encoded))
+    return session.events
+
+
+def _lines(data: bytes, found: Scan) -> bytes:
+    """The event lines of our own log, without a torn tail."""
+    if not found.records:
+        return b""
+    start, torn = found.records[0].offset, found.torn
+    if torn is not None and torn.missing_newline:
+        return data[start : torn.offset] + b"\n"
+    return data[start : found.end]
+
+
+def _write(store: Path, taken: Taken) -> None:
+    """Make the session, whole and durable or not at all; raises `AlreadyExists`, `SessionBusy`."""
+    layout, session = Layout(store), taken.header.id
+    with (
+        closing(JsonlFolder(store).create(taken.header)),  # for its lock and its refusals
+        reported(layout.log(session)),
+        tempfile.TemporaryFile(dir=store) as source,
+    ):
+        source.write(taken.lines)
+        source.flush()
+        write_fork(OS, layout, source.fileno(), range(len(taken.lines)), taken.header)
+        if taken.events:
+            end = len(frame_header(taken.header)) + len(taken.lines)
+            write_head(OS, layout.head(session), Head(taken.events - 1, end, taken.chain))
+
+
+def _as_json(taken: Taken) -> dict[str, Any]:
+    return {
+        "session": taken.header.id,
+        "events": taken.events,
+        "foreign": taken.foreign,
+        "leftOutBytes": taken.left_out,
+    }

@@ -1,0 +1,121 @@
+"""Finding and reading `refold.toml`, and the tools that it names (design 4.1, 7).
+
+Nothing reads a configuration by itself but the command line: a program that wants one asks for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+import attrs
+
+from runtime.config import Config, InvalidConfig, parse_config
+from runtime.errors import Refused
+
+NAME = "refold.toml"
+"""What a configuration file is called."""
+
+
+@attrs.define(eq=False)
+class ConfigUnreadable(Refused):
+    """A configuration file that was asked for, or is there, and cannot be read."""
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"the configuration {self.path} cannot be read ({self.reason}); "
+            "correct --config or REFOLD_CONFIG, or the file's permissions"
+        )
+
+
+def load_config(path: str | Path | None = None) -> Config:
+    """The configuration at `path`, else the first that is found; empty where there is none.
+
+    Looked for are the file that `REFOLD_CONFIG` names, `refold.toml` in the current folder, and
+    `refold/refold.toml` in `XDG_CONFIG_HOME` or `~/.config`. The first one counts, whole; nothing
+    is merged. A relative `store` is taken from the file's own folder. Raises `InvalidConfig`, and
+    `ConfigUnreadable`, also where a file that was named is not there.
+    """
+    named = path or os.environ.get("REFOLD_CONFIG")
+    if named:
+        return _load(Path(named))
+    for place in _places():
+        try:
+            return _load(place)
+        except ConfigUnreadable as unreadable:
+            if not isinstance(unreadable.__cause__, FileNotFoundError | NotADirectoryError):
+                raise
+    return Config()
+
+
+def _places() -> Iterator[Path]:
+    yield Path(NAME)
+    # The XDG rules: a relative folder there is to be ignored.
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    folder = base if Path(base).is_absolute() else os.path.expanduser("~/.config")  # noqa: PTH111 - Path.expanduser raises where there is no home
+    yield Path(folder) / "refold" / NAME
+
+
+def _load(path: Path) -> Config:
+    config = parse_config(_parse(path), path)
+    if config.store is None:
+        return config
+    return attrs.evolve(config, store=_resolved(config.store, path))
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_bytes().decode())
+    except OSError as error:
+        raise ConfigUnreadable(str(path), error.strerror or str(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidConfig(str(path), "the file", f"is not TOML ({error})") from None
+
+
+def _resolved(store: Path, path: Path) -> Path:
+    try:
+        return path.parent / store.expanduser()
+    except RuntimeError:
+        raise InvalidConfig(str(path), "store", "begins with a home that is not known") from None
+
+
+def load_tools(config: Config) -> list[Callable[..., Any]]:
+    """The functions that `config.tools` names, imported from the current folder or as installed.
+
+    The current folder joins `sys.path`, and importing runs the modules. Raises `InvalidConfig`.
+    """
+    if config.tools and (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    return [_load_tool(config, number, name) for number, name in enumerate(config.tools)]
+
+
+def _load_tool(config: Config, number: int, name: str) -> Callable[..., Any]:
+    module, _, function = name.partition(":")
+    found = getattr(_import(config, number, module), function, None)
+    if callable(found):
+        return cast("Callable[..., Any]", found)
+    raise _unusable(config, number, f"there is no function {function!r} in the module {module}")
+
+
+def _import(config: Config, number: int, module: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except Exception as error:
+        problem = f"{module} cannot be imported ({type(error).__name__}: {error})"
+        raise _unusable(config, number, problem) from error
+
+
+def _unusable(config: Config, number: int, problem: str) -> InvalidConfig:
+    advice = "modules are looked for in the current folder and among the installed packages"
+    return InvalidConfig(
+        str(config.path), f"tools[{number}]", f"names no tool: {problem}; {advice}"
+    )

@@ -1,0 +1,262 @@
+"""`refold check`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from refold.cli.check import examine
+from refold.cli.opening import Place
+from runtime.storage import JsonlFolder, SessionHeader
+from tests.refold.cli_stores import CliStore
+from tests.refold.test_cli_sessions import flip, write
+from tests.refold.test_render import hidden
+from tests.runtime.storage.logs import event
+
+USER = {"kind": "user"}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CliStore:
+    return CliStore(tmp_path / "sessions")
+
+
+def report(store: CliStore, session: str, code: int) -> dict[str, Any]:
+    ran = store.run("check", session, "--json")
+    assert ran.code == code, ran.out
+    (found,) = orjson.loads(ran.out)["sessions"]
+    assert found["good"] is (code == 0)
+    return dict(found)
+
+
+def closed(store: CliStore, session: str = "closed") -> Path:
+    """A small log that was closed, so that a head file stands beside it."""
+    log = JsonlFolder(store.path).create(SessionHeader(session, created_at=0))
+    log.append([event(0), event(1)])
+    log.sync()
+    log.append([event(2, "note", text="é")])
+    log.close()
+    return store.log(session)
+
+
+def surface(seq: int, type_: str, **data: object) -> bytes:
+    return event(seq, type_, **data)[:-1] + b',"surfaceOp":"append"}'
+
+
+def test_good_logs_are_good(made_store: CliStore) -> None:
+    ran = made_store.run("check", "--all")
+    assert (ran.code, ran.err) == (0, "")
+    verdicts = [line for line in ran.lines if not line.startswith("  ")]
+    assert len(verdicts) == 5
+    assert all(line.endswith(" events, good") for line in verdicts)
+
+
+def missed(file: Path, place: Place, bits: range, code: int) -> list[int]:
+    """The bits of a file whose flipping a check does not name with `code`."""
+    whole, found = file.read_bytes(), []
+    for bit in bits:
+        data = bytearray(whole)
+        data[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(data)
+        report = examine(place)
+        if not report.findings or report.exit_code != code:
+            found.append(bit)
+    file.write_bytes(whole)
+    return found
+
+
+def test_a_single_flipped_bit_anywhere_in_a_closed_log_is_named(store: CliStore) -> None:
+    path = closed(store)
+    place = Place(store.path, "closed")
+    assert (examine(place).findings, examine(place).exit_code) == ([], 0)
+    assert missed(path, place, range(path.stat().st_size * 8), 4) == []
+
+
+def test_a_single_flipped_bit_in_a_head_file_is_named(store: CliStore) -> None:
+    closed(store)
+    head, place = store.path / "closed.head", Place(store.path, "closed")
+    assert missed(head, place, range((head.stat().st_size - 1) * 8), 1) == []
+
+
+def test_a_flipped_bit_in_the_newline_of_a_head_file_is_named(store: CliStore) -> None:
+    closed(store)
+    head, place = store.path / "closed.head", Place(store.path, "closed")
+    bits = head.stat().st_size * 8
+    assert missed(head, place, range(bits - 8, bits), 1) == []
+
+
+@pytest.mark.parametrize("place", [0.0, 0.3, 0.6, 0.95])
+def test_the_command_says_where_a_bit_was_flipped(store: CliStore, place: float) -> None:
+    path = closed(store)
+    flip(path, int(len(path.read_bytes()) * place))
+    found = report(store, "closed", 4)
+    assert f"{path} is damaged at byte " in found["findings"][0]
+
+
+def test_a_flipped_bit_in_an_open_tail_is_torn_and_below_the_durable_mark_damage(
+    store: CliStore,
+) -> None:
+    path = write(store, "open", *(event(seq) for seq in range(4)))
+    whole, lines = path.read_bytes(), path.read_bytes().splitlines(keepends=True)
+    last = len(whole) - len(lines[-1])
+    flip(path, last + 40)
+    assert "its tail is torn at byte" in report(store, "open", 1)["findings"][0]
+    path.write_bytes(whole)
+    flip(path, last - 40)
+    assert f"expected seq {2}" in report(store, "open", 4)["findings"][0]
+
+
+def test_a_torn_tail_is_told_and_left_alone(store: CliStore) -> None:
+    path = closed(store)
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"crc":"0123')
+    found = report(store, "closed", 1)
+    (finding,) = found["findings"]
+    assert finding.startswith(f"its tail is torn at byte {len(whole)} (partial): 12 bytes are ")
+    assert path.read_bytes() == whole + b'{"crc":"0123'
+    path.write_bytes(whole[:-1])
+    assert "lost its newline" in report(store, "closed", 1)["findings"][0]
+
+
+def test_a_log_that_ends_before_its_head_file_says_is_damaged(store: CliStore) -> None:
+    path = closed(store)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-1]))
+    assert "seq 2 was durable" in report(store, "closed", 4)["findings"][0]
+
+
+def test_what_the_head_file_vouches_for_is_told(store: CliStore) -> None:
+    write(store, "bare", event(0))
+    assert report(store, "bare", 0)["notes"] == [
+        "no head file: damage to the last batch would look like a torn tail"
+    ]
+    closed(store)
+    assert report(store, "closed", 0)["notes"] == []
+    log = JsonlFolder(store.path).open("closed")
+    log.append([event(3)])
+    log.sync()
+    assert report(store, "closed", 0)["notes"] == [
+        "its head file vouches for the events up to seq 2 of 3"
+    ]
+    log.close()
+
+
+def test_files_of_dropped_bytes_are_listed_with_the_event_that_reports_them(
+    store: CliStore,
+) -> None:
+    recovered = {"droppedBytes": 3, "droppedRecords": 1, "reason": "partial"}
+    write(
+        store,
+        "cut",
+        event(0),
+        event(1, "session/recovered", **recovered, quarantine="cut.torn-9-0,cut.torn-9-1"),
+    )
+    write(store, "cut-2", event(0))
+    for name in ("cut.torn-9-0", "cut.torn-9-1", "cut-2.torn-5-0"):
+        (store.path / name).write_bytes(b"abc")
+    assert report(store, "cut", 0)["notes"][:2] == [
+        "cut.torn-9-0 holds the dropped bytes that seq 1 reports",
+        "cut.torn-9-1 holds the dropped bytes that seq 1 reports",
+    ]
+    assert report(store, "cut-2", 1)["findings"] == [
+        "cut-2.torn-5-0 holds dropped bytes that no event reports; the next opening does"
+    ]
+
+
+def test_broken_rules_are_reported_each_with_its_seq(store: CliStore) -> None:
+    write(
+        store,
+        "odd",
+        event(0, "step/start", turn=1, step=1),
+        event(1, "turn/start", turn=4, trigger={"kind": "message", "source": USER}),
+    )
+    found = report(store, "odd", 1)
+    assert [(broken["seq"], broken["rule"]) for broken in found["brokenRules"]] == [(0, 1), (1, 1)]
+    assert len(found["findings"]) == 2
+
+
+def test_calls_of_a_closed_step_without_results_are_found(store: CliStore) -> None:
+    call = {"type": "tool-call", "id": "c", "name": "read", "arguments": "{}"}
+    start = [
+        event(0, "turn/start", turn=1, trigger={"kind": "message", "source": USER}),
+        event(1, "step/start", turn=1, step=1),
+        surface(2, "assistant/message", turn=1, step=1, content=[call]),
+    ]
+    write(store, "open", *start)
+    found = report(store, "open", 0)
+    assert (found["unanswered"], found["notes"][0]) == (
+        [],
+        "a turn is open; the next opening closes it (3 events)",
+    )
+    asked = event(3, "approval/asked", turn=1, step=1, callId="c")
+    write(store, "waits", *start, asked)
+    assert report(store, "waits", 0)["unanswered"] == []
+    write(
+        store,
+        "unbalanced",
+        *start,
+        event(3, "step/end", turn=1, step=1),
+        event(4, "turn/end", turn=1, reason={"kind": "completed"}),
+    )
+    found = report(store, "unbalanced", 1)
+    assert found["unanswered"] == [2]
+    assert any("never got a result" in finding for finding in found["findings"])
+
+
+def test_events_that_no_session_takes_are_damage(store: CliStore) -> None:
+    user = surface(0, "user/message", content=[], source=USER)
+    write(store, "cites", user[:-1].replace(b',"surf', b',"sourceEventSeqs":[7],"surf') + b"}")
+    assert "cites seq 7" in report(store, "cites", 4)["findings"][0]
+    write(store, "shape", surface(0, "user/message", nonsense=1))
+    assert "does not have the shape" in report(store, "shape", 4)["findings"][0]
+
+
+def test_the_worst_of_several_logs_gives_the_code(store: CliStore) -> None:
+    closed(store, "good")
+    write(store, "odd", event(0, "step/start", turn=1, step=1))
+    assert store.run("check", "good").code == 0
+    assert store.run("check", "good", "odd").code == 1
+    flip(closed(store, "bad"), 50)
+    store.log("newer").write_text('{"type":"session","version":7,"id":"newer","createdAt":0}\n')
+    assert store.run("check", "newer").code == 3
+    ran = store.run("check", "--all")
+    assert ran.code == 4
+    assert [line.split()[0] for line in ran.lines if line[0] != " "] == [
+        "bad",
+        "good",
+        "newer",
+        "odd",
+    ]
+
+
+def test_a_foreign_log_is_reported_on(store: CliStore) -> None:
+    store.path.mkdir()
+    lines = [
+        b'{"type":"session","id":"foreign","createdAt":0}',
+        event(0, "step/end", turn=1, step=1),
+    ]
+    store.log("foreign").write_bytes(b"\n".join([*lines, b""]))
+    found = report(store, "foreign", 1)
+    assert (found["foreign"], found["brokenRules"][0]["rule"]) == (True, 1)
+    assert found["notes"] == ["not written by refold: its lines have no checksums"]
+
+
+def test_one_of_session_and_all_has_to_be_named(store: CliStore) -> None:
+    assert store.run("check").code == 2
+    assert store.run("check", "--all", "x").code == 2
+    assert store.run("check", "--all").code == 0
+
+
+def test_nothing_that_a_terminal_would_obey_is_ever_printed(store: CliStore) -> None:
+    odd = surface(0, "user/message", content=[{"type": "text", "text": "x", "\x1b[2J\u202e": 1}])
+    write(store, "odd", odd)
+    torn = os.fsencode(store.path / "odd.torn-1-\x1b[2J")
+    Path(os.fsdecode(torn)).write_bytes(b"")
+    for form in ([], ["--json"]):
+        ran = store.run("check", "odd", *form)
+        assert ran.code == 4
+        assert hidden(ran.out + ran.err) == []
