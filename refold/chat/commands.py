@@ -1,0 +1,149 @@
+"""What a line that begins with a slash does."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+import attrs
+
+from refold.chat.conversation import Conversation
+from refold.cli.transcript import transcript
+from refold.render import indented, number, percent, shortened, styled, table
+from runtime.errors import RefoldError
+from runtime.messages import Block, Message, ReasoningBlock, TextBlock, ToolCallBlock, text_of
+from runtime.usage import StepUsage, usage_by_step
+
+
+class Desk(Protocol):
+    """Where commands are given: what they may do beside looking at the conversation."""
+
+    conversation: Conversation
+
+    @property
+    def busy(self) -> bool: ...
+
+    def interrupt(self) -> None: ...
+
+    def leave(self, code: int) -> None: ...
+
+
+Action: TypeAlias = Callable[[Desk, str], Awaitable[None]]
+
+
+@attrs.frozen
+class Command:
+    """A command: what follows its name, what it does in a line, and how."""
+
+    wants: str
+    help: str
+    run: Action
+
+
+async def obey(desk: Desk, line: str) -> None:
+    """Do what `line`, which begins with a slash, says; an unknown command is only named."""
+    name, _, rest = line[1:].partition(" ")
+    command = COMMANDS.get(name)
+    if command is not None:
+        await command.run(desk, rest.strip())
+        return
+    desk.conversation.teller.note(
+        f"there is no command /{name}; /help lists them, and a blank before the slash makes it text"
+    )
+
+
+async def _help(desk: Desk, _rest: str) -> None:
+    rows = [(f"/{name} {c.wants}".rstrip(), c.help) for name, c in COMMANDS.items()]
+    width = max(len(name) for name, _ in rows)
+    keys = "Ctrl-C cancels the turn, or clears the line; Ctrl-D on an empty line leaves."
+    listed = [f"  {name.ljust(width)}  {text}" for name, text in rows]
+    desk.conversation.teller.lines("\n".join([*listed, f"  {keys}"]))
+
+
+async def _quit(desk: Desk, _rest: str) -> None:
+    desk.leave(0)
+
+
+async def _cancel(desk: Desk, _rest: str) -> None:
+    if desk.busy:
+        desk.interrupt()
+    else:
+        desk.conversation.teller.note("there is no turn to cancel")
+
+
+async def _inject(desk: Desk, rest: str) -> None:
+    conversation = desk.conversation
+    if not rest:
+        conversation.teller.note("say what to inject: /inject TEXT")
+        return
+    await conversation.agent.inject(rest)
+    conversation.teller.note("the next request will hold that as context")
+
+
+async def _fork(desk: Desk, rest: str) -> None:
+    conversation, teller = desk.conversation, desk.conversation.teller
+    if desk.busy:
+        teller.note("a turn is running; wait for its end, or cancel it, and fork then")
+        return
+    if not any(event.type == "turn/end" for event in conversation.events()):
+        teller.note("there is nothing to fork yet: no turn has ended")
+        return
+    parent = conversation.agent.session_id
+    try:
+        await conversation.fork(rest or None)
+    except RefoldError as error:
+        teller.note(str(error))
+        return
+    teller.note(f"this is session {conversation.agent.session_id} now, a fork of {parent}")
+
+
+async def _messages(desk: Desk, _rest: str) -> None:
+    messages = desk.conversation.agent.messages()
+    told = [line for message in messages for line in _message(message)]
+    desk.conversation.teller.lines("\n".join(told or ["  there are none yet"]))
+
+
+async def _show(desk: Desk, _rest: str) -> None:
+    desk.conversation.teller.lines("\n".join(transcript(desk.conversation.events())))
+
+
+async def _usage(desk: Desk, _rest: str) -> None:
+    rows = usage_by_step(desk.conversation.events())
+    titles = ("step", "in", "cached", "out", "kept")
+    told = table(titles, map(_usage_cells, rows), left=frozenset({0}))
+    desk.conversation.teller.lines(told)
+
+
+def _usage_cells(row: StepUsage) -> Sequence[str]:
+    counts = (row.tokens_in, row.tokens_cached, row.tokens_out)
+    return (f"{row.turn}.{row.step}", *map(number, counts), percent(row.kept))
+
+
+def _message(message: Message) -> Iterator[str]:
+    yield styled(f"{message.role}:", "bold")
+    for block in message.content:
+        yield from indented(_block(block))
+
+
+def _block(block: Block) -> str:
+    match block:
+        case TextBlock(text=text):
+            return text
+        case ReasoningBlock(text=text):
+            return f"(thinking) {text}"
+        case ToolCallBlock(name=name, arguments=arguments):
+            return f"call {name} {shortened(arguments, 400)}"
+        case _:
+            return f"result of {block.tool_call_id}: {text_of(block.content)}"
+
+
+COMMANDS: Mapping[str, Command] = {
+    "help": Command("", "List the commands.", _help),
+    "quit": Command("", "Leave; a turn that runs is ended.", _quit),
+    "cancel": Command("", "Cancel the turn that runs; what it said so far is kept.", _cancel),
+    "inject": Command("TEXT", "Leave context for the next request, without a turn.", _inject),
+    "fork": Command("[NAME]", "Go on in a new session that begins with this one.", _fork),
+    "messages": Command("", "What the next request would hold.", _messages),
+    "show": Command("", "The transcript of the session so far.", _show),
+    "usage": Command("", "Tokens and kept prefixes, a row a step.", _usage),
+}

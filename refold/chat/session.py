@@ -1,0 +1,131 @@
+"""One run of `refold chat`: open an agent, talk, close it."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+import trio
+
+from actors.agent import Agent
+from actors.options import AgentOptions
+from actors.runtime import Runtime, open_runtime
+from actors.script import Script
+from refold.chat.conversation import Conversation
+from refold.chat.feed import Feed
+from refold.chat.interactive import talk
+from refold.chat.piped import answer_lines
+from refold.chat.refusal import opening_code
+from refold.chat.screen import Screen, show_in_pipe
+from refold.chat.telling import Teller
+from refold.cli.exits import say
+from refold.cli.transcript import transcript
+from refold.render import is_terminal, plural
+from runtime.errors import RefoldError
+from runtime.events import SessionOwner
+from runtime.llm.providers import Provider
+
+WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH, signal.SIGCONT)
+
+
+@attrs.frozen
+class Wanted:
+    """What a chat is opened with; without `session` it is a new one, for which `name` is."""
+
+    store: Path
+    session: str | None
+    name: str | None
+    options: AgentOptions
+    providers: Sequence[Provider | Script]
+
+
+async def chat(wanted: Wanted) -> int:
+    """Run a chat from its opening to its end; returns the exit code.
+
+    What keeps the session from being opened is said on standard error. Raises what ends an open
+    one. However it ends, the log is balanced and durable.
+    """
+    feed = Feed()
+    terminal = is_terminal(sys.stdin) and is_terminal(sys.stdout)
+    screen = Screen() if terminal else None
+    try:
+        with trio.open_signal_receiver(*WATCHED) as signals:
+            return await _opened(wanted, feed, screen, signals)
+    except BaseExceptionGroup as group:
+        # Everybody who waited for a session that failed was told so; one of them is enough.
+        refused, others = group.split(RefoldError)
+        if refused is None or others is not None:
+            raise
+        raise next(_leaves(refused)) from None
+    finally:
+        # What closing the session had to tell came after the display had ended.
+        (screen.show if screen else show_in_pipe)(feed.take())
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if not isinstance(error, BaseExceptionGroup):
+        yield error
+        return
+    for inner in error.exceptions:
+        yield from _leaves(inner)
+
+
+async def _opened(
+    wanted: Wanted, feed: Feed, screen: Screen | None, signals: AsyncIterator[int]
+) -> int:
+    teller = Teller(feed)
+    # A parked agent would come back without the observers of its log.
+    opened = open_runtime(wanted.store, providers=wanted.providers, park_after=None)
+    async with opened as runtime:
+        try:
+            agent = await _open(runtime, wanted)
+        except RefoldError as error:
+            say(str(error))
+            return opening_code(error)
+        conversation = Conversation(runtime, agent, wanted.options, teller)
+        _introduce(conversation, wanted)
+        with _log_lines(teller.note):
+            if screen is None:
+                return await answer_lines(conversation, feed, signals)
+            return await talk(conversation, feed, screen, signals)
+
+
+async def _open(runtime: Runtime, wanted: Wanted) -> Agent:
+    if wanted.session is None:
+        return await runtime.start_agent(name=wanted.name, **wanted.options)
+    return await runtime.resume(wanted.session, **wanted.options)
+
+
+def _introduce(conversation: Conversation, wanted: Wanted) -> None:
+    """Name the session, and tell what opening it again had to mend."""
+    teller, agent = conversation.teller, conversation.agent
+    if wanted.session is None:
+        teller.note(f"session {agent.session_id}, {wanted.options.get('model')}")
+        return
+    events = conversation.events()
+    turns = sum(event.type == "turn/start" for event in events)
+    teller.note(f"session {agent.session_id} goes on after {plural(turns, 'turn')}")
+    opened_at = max(event.seq for event in events if isinstance(event.data, SessionOwner))
+    for line in transcript(events, opened_at):
+        teller.lines(line)
+
+
+@contextmanager
+def _log_lines(note: Callable[[str], None]) -> Iterator[None]:
+    """Say what refold logs in one line, where a traceback would tear up the screen."""
+
+    def instead(record: logging.LogRecord) -> bool:
+        note(record.getMessage())
+        return False
+
+    logger = logging.getLogger("refold")
+    logger.addFilter(instead)
+    try:
+        yield
+    finally:
+        logger.removeFilter(instead)

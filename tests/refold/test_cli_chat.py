@@ -1,0 +1,587 @@
+"""`refold chat` in a real terminal and in a pipe."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from refold.chat.feed import Piece
+from refold.chat.keys import Key, KeyReader, Typed
+from refold.chat.line import PROMPT, Line, cells, row
+from refold.chat.screen import Screen
+from refold.cli.chat import command
+from runtime.envelope import Event, decode_line
+from runtime.events import AssistantMessage, UserMessage
+from runtime.messages import text_of
+from runtime.storage import JsonlFolder
+from runtime.verify import verify_requests
+from tests.agents import assert_within_rules
+from tests.refold.cli_stores import HOSTILE
+from tests.refold.terminal import Terminal, environment, looks_like, terminal
+
+ANSWERS = f"""
+import refold
+from refold import Call, Fail, Hang, Say, Think
+
+HOSTILE = {HOSTILE!r}
+said = []
+
+
+def answer(body):
+    last = body["messages"][-1]
+    text = last["content"]
+    if last["role"] == "tool":
+        return Say("The tool is done.")
+    said.append(text)
+    match text:
+        case "hang":
+            return [Say("partial text"), Hang()]
+        case "stumble" if said.count("stumble") == 1:
+            return [Say("void text"), Fail("OVERLOADED", HOSTILE, retry_after_ms=1)]
+        case "stumble":
+            return Say("better text")
+        case "fail":
+            return Fail("INVALID_REQUEST", HOSTILE)
+        case "look":
+            return [Think("a look"), Call("look", {{"page": HOSTILE}})]
+        case "spoil":
+            return Call("spoil")
+        case "stick":
+            return Call("stick")
+        case "hostile":
+            return [Think(HOSTILE, pieces=len(HOSTILE)), Say(HOSTILE, pieces=len(HOSTILE))]
+        case "long":
+            return Say("x" * 100_000 + "END", pieces=100)
+        case "half a line":
+            return [Say("one\\ntwo begins"), Hang()]
+    return Say(f"You said {{text[:20]}}.", pieces=3)
+
+
+script = refold.Script(answer)
+"""
+
+TOOLS = f"""
+from pathlib import Path
+import trio
+
+
+async def look(page: str) -> str:
+    "Look."
+    return {HOSTILE!r}
+
+
+async def stick() -> str:
+    "Hold on to everything until the file `go` is there."
+    with trio.CancelScope(shield=True):
+        print("stuck", flush=True)
+        while not Path("go").exists():
+            await trio.sleep(0.01)
+    return "let go"
+
+
+async def spoil() -> str:
+    "Change what the log says was called."
+    (log,) = Path("sessions").glob("*.jsonl")
+    log.write_bytes(log.read_bytes().replace(b"spoil", b"spoyl"))
+    return "done"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a script, and a configuration that names tools."""
+    (tmp_path / "answers.py").write_text(ANSWERS)
+    (tmp_path / "chat_tools.py").write_text(TOOLS)
+    (tmp_path / "refold.toml").write_text(
+        'tools = ["chat_tools:look", "chat_tools:stick", "chat_tools:spoil"]\n'
+    )
+    return tmp_path
+
+
+@contextmanager
+def chat(folder: Path, *arguments: str, **env: str) -> Iterator[Terminal]:
+    """A chat with the script, at its first prompt."""
+    with terminal(["chat", *arguments, "--script", "answers.py"], folder, env) as person:
+        person.expect("leaves")
+        person.expect(PROMPT)
+        yield person
+
+
+def say(person: Terminal, line: str, answered: str = "tokens in") -> str:
+    """Type a line and wait for the end of its turn and the prompt; returns what came before."""
+    person.type(f"{line}\n")
+    came = person.expect(answered)
+    person.expect(f"\n{PROMPT}")
+    return came
+
+
+def piped(folder: Path, lines: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "refold", "chat", *arguments],
+        cwd=folder,
+        env=environment(),
+        input=lines,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def events_of(folder: Path, session: str | None = None) -> list[Event]:
+    """The events of a session, the only one if none is named; its log is whole and verified."""
+    store = JsonlFolder(folder / "sessions")
+    records = store.read(session or store.list()[0]).records
+    assert all(verdict.verified for verdict in verify_requests(records))
+    events = [decode_line(record.encoded) for record in records]
+    assert_within_rules(events)
+    return events
+
+
+def prompts(events: list[Event]) -> list[str]:
+    found = [event.data for event in events if event.type == "user/message"]
+    return [text_of(one.content) for one in found if isinstance(one, UserMessage)]
+
+
+def ends(events: list[Event]) -> list[str]:
+    return [event.data.reason.kind for event in events if event.type == "turn/end"]
+
+
+def test_text_is_shown_while_the_turn_runs_and_ctrl_c_cancels_the_turn_only(folder: Path) -> None:
+    with chat(folder) as person:
+        person.type("hang\n")
+        person.expect("partial text")
+        person.type("\x03")
+        person.expect("== turn 1 cancelled (user) ==")
+        person.expect(f"\n{PROMPT}")
+        assert "You said hello." in say(person, "hello")
+        person.type("\x04")
+        assert person.finish() == 0
+    events = events_of(folder)
+    assert ends(events) == ["aborted", "completed"]
+    kept = next(event.data for event in events if event.type == "assistant/message")
+    assert isinstance(kept, AssistantMessage)
+    assert (kept.interrupted, text_of(kept.content)) == (True, "partial text")
+
+
+def test_a_turn_is_told_in_its_order(folder: Path) -> None:
+    with chat(folder, NO_COLOR="1") as person:
+        say(person, "look")
+        person.type("/quit\n")
+        assert person.finish() == 0
+    shown = looks_like(person.output)
+    told = shown[shown.index("> look") :]
+    starts = ["> look", "(thinking) a look", "  call look {", "  result of look: esc \\x1b"]
+    starts += ["The tool is done.", "-- ", "> /quit"]
+    assert len(told) == len(starts) + 1, told
+    assert all(line.startswith(start) for line, start in zip(told, starts, strict=False)), told
+    assert re.fullmatch(r"-- \d+ tokens in, \d+ of them cached, \d+ out", told[5])
+
+
+def test_a_failed_attempt_s_text_is_said_to_be_void(folder: Path) -> None:
+    with chat(folder) as person:
+        came = say(person, "stumble")
+        void, again = came.index("void text"), came.index("better text")
+        assert void < came.index("attempt 1 failed (OVERLOADED: esc \\x1b") < again
+
+
+def test_a_failed_turn_is_told_and_the_prompt_comes_back(folder: Path) -> None:
+    with chat(folder) as person:
+        came = say(person, "fail", answered="no usage")
+        assert "== turn 1 failed in step 1 INVALID_REQUEST: esc \\x1b" in came
+        assert "You said hello." in say(person, "hello")
+
+
+def test_a_line_typed_during_a_turn_is_queued_and_gets_a_turn(folder: Path) -> None:
+    with chat(folder) as person:
+        person.type("hang\n")
+        person.expect("partial text")
+        person.type("meanwhile\n")
+        person.expect("queued")
+        person.type("\x03")
+        person.expect("cancelled")
+        person.expect("You said meanwhile.")
+        person.expect(f"\n{PROMPT}")
+        person.type("\x04")
+        assert person.finish() == 0
+    assert prompts(events_of(folder)) == ["hang", "meanwhile"]
+
+
+def test_while_a_line_is_typed_whole_lines_appear_above_it(folder: Path) -> None:
+    with chat(folder, NO_COLOR="1") as person:
+        person.type("half a line\n")
+        person.expect("two begins")
+        person.type("abc")
+        person.expect("> abc")
+        assert looks_like(person.output)[-3:] == ["one", "two begins", "> abc"]
+        person.type("\x03")
+        person.expect("no usage")
+        person.expect("> abc")
+        person.type("d\n")
+        person.expect("You said abcd.")
+
+
+def test_ctrl_c_at_the_prompt_clears_the_line(folder: Path) -> None:
+    with chat(folder) as person:
+        person.type("never mind")
+        person.expect("> never mind")
+        person.type("\x03")
+        person.expect(f"\r{PROMPT}")
+        say(person, "hello")
+        person.type("\x03")
+        person.expect("Ctrl-D or /quit leaves")
+        person.type("\x04")
+        assert person.finish() == 0
+    assert prompts(events_of(folder)) == ["hello"]
+
+
+def test_a_third_ctrl_c_leaves_once_a_tool_lets_go_and_the_log_is_whole(folder: Path) -> None:
+    with chat(folder) as person:
+        person.type("stick\n")
+        person.expect("stuck")
+        person.type("\x03")
+        person.expect("cancelling the turn")
+        person.type("\x03")
+        person.expect("still cancelling")
+        person.expect("Ctrl-C once more leaves")
+        person.type("\x03")
+        (folder / "go").touch()
+        assert person.finish() == 130
+    assert ends(events_of(folder)) == ["aborted"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_the_chat_leaves_log_and_terminal_in_order(
+    folder: Path, number: signal.Signals
+) -> None:
+    with chat(folder) as person:
+        person.type("hang\n")
+        person.expect("partial text")
+        assert not person.echoes()
+        person.signal(number)
+        person.expect("ended when its agent was closed")
+        assert person.finish() == 128 + number
+        assert person.echoes()
+    assert ends(events_of(folder)) == ["disposed"]
+
+
+def test_a_terminal_that_goes_away_ends_the_chat_and_the_log_is_whole(folder: Path) -> None:
+    with chat(folder) as person:
+        person.type("hang\n")
+        person.expect("partial text")
+        assert person.hang_up() in (128 + signal.SIGHUP, -signal.SIGHUP)
+    assert ends(events_of(folder)) == ["disposed"]
+
+
+def test_after_a_stop_keys_come_one_by_one_again(folder: Path) -> None:
+    with chat(folder) as person:
+        person.type("ab")
+        person.expect("> ab")
+        person.signal(signal.SIGSTOP)
+        person.echo()
+        assert person.echoes()
+        person.signal(signal.SIGCONT)
+        person.expect("> ab")
+        assert not person.echoes()
+        person.type("c\n")
+        person.expect("You said abc.")
+
+
+def test_a_session_that_fails_ends_the_chat_with_one_sentence(folder: Path) -> None:
+    with chat(folder) as person:
+        say(person, "hello")
+        person.type("spoil\n")
+        person.expect("INVARIANT")
+        assert person.finish() == 1
+    assert "Traceback" not in person.output
+    assert looks_like(person.output.rstrip())[-1].startswith("refold: ")
+
+
+def test_a_typed_line_of_100_kb_arrives_whole(folder: Path) -> None:
+    line = "".join(chr(ord("a") + number % 26) for number in range(100_000))
+    with chat(folder) as person:
+        say(person, line)
+        person.type("\x04")
+        assert person.finish() == 0
+    assert prompts(events_of(folder)) == [line]
+
+
+def test_an_answered_line_of_100_kb_is_shown_whole(folder: Path) -> None:
+    with chat(folder) as person:
+        came = say(person, "long")
+        assert "x" * 100_000 + "END" in came
+
+
+def test_after_a_resize_the_row_fits_the_window(folder: Path) -> None:
+    with chat(folder, NO_COLOR="1") as person:
+        person.type("a" * 60)
+        person.expect(PROMPT + "a" * 60)
+        person.resize(40)
+        person.expect("\r" + PROMPT + "a" * 37)
+        assert person.output.rpartition("\r")[2] == PROMPT + "a" * 37
+        person.resize(100)
+        person.expect(PROMPT + "a" * 60)
+        person.type("\n")
+        person.expect("You said aaa")
+        person.type("\x04")
+        person.finish()
+    assert prompts(events_of(folder)) == ["a" * 60]
+
+
+@pytest.mark.parametrize("line", ["hostile", "look", "fail", "stumble"])
+def test_what_a_terminal_would_obey_is_shown_and_not_sent(folder: Path, line: str) -> None:
+    with chat(folder, NO_COLOR="1") as person:
+        person.type(f"{line}\n")
+        person.expect("-- ")
+        person.expect(f"\n{PROMPT}")
+        person.type("/messages\n/show\n\x04")
+        assert person.finish() == 0
+    assert "\\x1b]0;owned\\x07" in person.output
+    plain = person.output.replace("\r", "").replace("\n", "")
+    assert plain.isprintable(), [char for char in plain if not char.isprintable()]
+    shown = [text for text in looks_like(person.output) if "owned" in text]
+    assert all("rover" in text or "..." in text for text in shown), "a carriage return was obeyed"
+
+
+def test_there_is_colour_in_a_terminal_unless_no_color_is_set(folder: Path) -> None:
+    with chat(folder) as person:
+        say(person, "hello")
+        assert "\x1b[2m" in person.output
+    with chat(folder, NO_COLOR="1") as person:
+        say(person, "hello")
+        assert "\x1b" not in person.output
+
+
+def test_a_resumed_session_goes_on_with_its_tools(folder: Path) -> None:
+    with chat(folder) as person:
+        say(person, "hello")
+        person.type("\x04")
+        assert person.finish() == 0
+    with chat(folder, "last") as person:
+        assert "goes on after 1 turn" in person.output
+        assert "result of look: esc" in say(person, "look")
+        person.type("\x04")
+        assert person.finish() == 0
+    assert prompts(events_of(folder)) == ["hello", "look"]
+
+
+def test_a_session_that_was_killed_in_a_turn_says_so_when_it_goes_on(folder: Path) -> None:
+    with chat(folder) as person:
+        person.type("hang\n")
+        person.expect("partial text")
+        person.process.kill()
+        person.finish()
+    with chat(folder, "last") as person:
+        assert "== turn 1 interrupted by a crash" in person.output
+        assert "You said hello." in say(person, "hello")
+
+
+def test_commands_do_what_they_say(folder: Path) -> None:
+    with chat(folder, "--name", "first") as person:
+        say(person, "/fork", answered="there is nothing to fork yet")
+        say(person, "/cancel", answered="there is no turn to cancel")
+        say(person, "/show", answered="/show")
+        say(person, "/inject It rains.", answered="as context")
+        say(person, "hello")
+        assert "/messages" in say(person, "/help", answered="empty line")
+        assert "It rains." in say(person, "/messages", answered="You said hello.")
+        say(person, "/usage", answered="\r\n1.1 ")
+        say(person, "/show", answered="== turn 1 completed ==")
+        say(person, "/nonsense", answered="there is no command /nonsense")
+        say(person, " /etc is a folder")
+        say(person, "/fork second", answered="this is session")
+        say(person, "in the fork")
+        person.type("/quit\n")
+        assert person.finish() == 0
+    store = JsonlFolder(folder / "sessions")
+    names = {store.read(session).header.name: session for session in store.list()}
+    first, second = (prompts(events_of(folder, names[name])) for name in ("first", "second"))
+    assert first == ["hello", " /etc is a folder"]
+    assert second == [*first, "in the fork"]
+
+
+def test_a_pipe_s_lines_are_prompts_and_only_answers_are_on_standard_output(folder: Path) -> None:
+    ran = piped(folder, "hello\n\nlook\n/quit", "--script", "answers.py")
+    assert ran.returncode == 0
+    assert ran.stdout == "You said hello.\nThe tool is done.\nYou said /quit.\n"
+    assert "call look" in ran.stderr
+    assert "tokens in" in ran.stderr
+    assert "\x1b" not in ran.stdout + ran.stderr
+    events = events_of(folder)
+    assert prompts(events) == ["hello", "look", "/quit"]
+    assert ends(events) == ["completed"] * 3
+
+
+def test_a_pipe_ends_with_1_after_a_failed_turn_and_asks_the_rest(folder: Path) -> None:
+    ran = piped(folder, "fail\nhello\n", "--script", "answers.py")
+    assert ran.returncode == 1
+    assert ran.stdout == "You said hello.\n"
+    assert "INVALID_REQUEST" in ran.stderr
+
+
+def test_when_nobody_reads_the_answers_the_chat_ends_quietly(folder: Path) -> None:
+    refold = f'"{sys.executable}" -m refold chat --script answers.py'
+    line = f"(printf 'hello\\nhello\\n'; cat /dev/zero) | {refold} | true; echo ${{PIPESTATUS[1]}}"
+    ran = subprocess.run(
+        ["bash", "-c", line],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.stdout == "141\n"
+    assert "Traceback" not in ran.stderr
+    events_of(folder)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        ([], 2, "name a model with --model"),
+        (["--model", "nobody/x"], 3, "there is no provider 'nobody'"),
+        (["--model", "deepseek/x"], 3, "set DEEPSEEK_API_KEY"),
+        (["missing"], 3, "there are no sessions in"),
+        (["--script", "missing.py"], 3, "missing.py fails with FileNotFoundError"),
+        (["--script", "chat_tools.py"], 3, "defines no `script`"),
+        (["--script", "answers.py", "--config", "bad.toml"], 2, "bad.toml: tools"),
+        (["last", "--name", "x"], 2, "--name is for a new session"),
+    ],
+)
+def test_what_keeps_a_chat_from_beginning_is_one_sentence(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, sentence: str
+) -> None:
+    monkeypatch.delenv("DEEPSEEK_API_KEY", raising=False)
+    (folder / "bad.toml").write_text('tools = ["nowhere:nothing"]\n')
+    ran = piped(folder, "hello\n", *arguments)
+    assert (ran.returncode, ran.stdout) == (code, "")
+    assert sentence in ran.stderr.splitlines()[-1]
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_session_that_is_open_elsewhere_is_refused(folder: Path) -> None:
+    with chat(folder) as person:
+        say(person, "hello")
+        ran = piped(folder, "hello\n", "last", "--script", "answers.py")
+        assert ran.returncode == 3
+        assert str(person.process.pid) in ran.stderr
+
+
+def test_a_server_that_is_not_there_fails_the_turn(folder: Path) -> None:
+    with (folder / "refold.toml").open("a") as config:
+        config.write('[providers.gone]\nbase_url = "http://127.0.0.1:1/v1"\n')
+    with terminal(["chat", "--model", "gone/x"], folder) as person:
+        person.expect(PROMPT)
+        person.type("hello\n")
+        person.expect("cannot reach http://127.0.0.1:1")
+        person.type("\x03")
+        person.expect("cancelled")
+        person.type("\x04")
+        assert person.finish() == 0
+
+
+EXAMPLES = re.findall(r"^  (.*refold chat.*)$", command.help or "", re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", EXAMPLES)
+def test_the_examples_in_the_help_work(folder: Path, line: str) -> None:
+    env = {**environment(), "DEEPSEEK_API_KEY": "none"}
+    (folder / "local.py").write_text(f"{ANSWERS}\nscript = refold.Script(answer, name='local')\n")
+    assert piped(folder, "hello\n", "--script", "local.py").returncode == 0
+    ran = subprocess.run(
+        ["sh", "-c", f'refold() {{ "{sys.executable}" -m refold "$@"; }}\n{line}'],
+        cwd=folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ("You said Hello!." in ran.stdout) == ("echo" in line)
+
+
+def test_text_that_comes_while_a_line_is_typed_waits_for_its_line_to_end(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    screen, shown = Screen(), ""
+    for text, line, expected in [
+        ("one\ntwo beg", None, ["one", "two beg"]),
+        ("", Line("abc", 3), ["one", "two beg", "> abc"]),
+        ("ins\nthree", Line("abc", 3), ["one", "two beg", "ins", "> abc"]),
+        (" is", None, ["one", "two beg", "ins", "three is"]),
+        ("", Line("", 0), ["one", "two beg", "ins", "three is", ">"]),
+        ("\nfour\n", Line("", 0), ["one", "two beg", "ins", "three is", "four", ">"]),
+    ]:
+        screen.show_row(line, [Piece(text, aside=False)])
+        shown += capfd.readouterr().out
+        assert looks_like(shown) == expected
+
+
+KEYS = "aé\x7f\x1b[A\x1b[3~\x1bOH\x1b[1;5Cb\x1b[200~c\x1b[201~\x1b\x01\td\r\n\x04日".encode()
+
+
+def test_keys_are_the_same_wherever_the_reads_cut_them() -> None:
+    def typed(keys: list[Typed | Key]) -> list[str]:
+        return [char for key in keys for char in (key.text if isinstance(key, Typed) else [key])]
+
+    whole = typed(KeyReader().feed(KEYS))
+    assert whole == [
+        *["a", "é", "backspace", "up", "delete", "home", "b", "c", "home", "\t", "d"],
+        *["enter", "enter", "end-of-input", "日"],
+    ]
+    reader = KeyReader()
+    assert typed([key for byte in KEYS for key in reader.feed(bytes([byte]))]) == whole
+
+
+@pytest.mark.parametrize(
+    ("keys", "text", "cursor"),
+    [
+        (["left", "backspace"], "two wors", 7),
+        (["home", "delete"], "wo words", 0),
+        (["left", "left", Typed("X")], "two worXds", 8),
+        (["left", "clear-after"], "two word", 8),
+        (["left", "clear-before"], "s", 0),
+        (["clear-word"], "two ", 4),
+        (["clear-word", "clear-word"], "", 0),
+        (["home", "left", "end", "right"], "two words", 9),
+        (["up"], "second", 6),
+        (["up", "up", "up"], "first", 5),
+        (["up", "up", "down"], "second", 6),
+        (["up", "down", "down"], "two words", 9),
+    ],
+)
+def test_a_line_is_edited(keys: list[Typed | Key], text: str, cursor: int) -> None:
+    line = Line()
+    for earlier in ("first", "second", "second"):
+        line.press(Typed(earlier))
+        assert line.take() == earlier
+    line.press(Typed("two words"))
+    for key in keys:
+        line.press(key)
+    assert (line.text, line.cursor) == (text, cursor)
+
+
+@pytest.mark.parametrize("text", ["a" * 200, "日本語" * 50, "e\u0301" * 90, HOSTILE * 3, "", "ab"])
+@pytest.mark.parametrize("columns", [1, 2, 10, 80])
+def test_a_row_never_wraps_and_holds_the_cursor(text: str, columns: int) -> None:
+    for cursor in (0, len(text) // 2, len(text)):
+        shown = row(Line(text, cursor), columns)
+        assert shown.cells < max(columns, len(PROMPT) + 1)
+        assert shown.text.isprintable()
+        if columns == 80 and cursor == len(text):
+            assert not shown.after
+            assert not text.isascii() or shown.before.endswith(text[-70:])
+
+
+def test_cells_counts_wide_and_combining_characters() -> None:
+    assert cells("a日e\u0301") == 4
