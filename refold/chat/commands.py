@@ -80,6 +80,16 @@ async def _inject(desk: Desk, rest: str) -> None:
     conversation.teller.note("the next request will hold that as context")
 
 
+async def _steer(desk: Desk, rest: str) -> None:
+    conversation, busy = desk.conversation, desk.busy
+    if not rest:
+        conversation.teller.note("say what the turn should know: /steer TEXT")
+        return
+    await conversation.agent.steer(rest)
+    if busy:
+        conversation.teller.note("the turn that runs will hear that with its next step")
+
+
 async def _fork(desk: Desk, rest: str) -> None:
     conversation, teller = desk.conversation, desk.conversation.teller
     if desk.busy:
@@ -142,6 +152,7 @@ COMMANDS: Mapping[str, Command] = {
     "quit": Command("", "Leave; a turn that runs is ended.", _quit),
     "cancel": Command("", "Cancel the turn that runs; what it said so far is kept.", _cancel),
     "inject": Command("TEXT", "Leave context for the next request, without a turn.", _inject),
+    "steer": Command("TEXT", "Say something to the turn that runs, for its next step.", _steer),
     "fork": Command("[NAME]", "Go on in a new session that begins with this one.", _fork),
     "messages": Command("", "What the next request would hold.", _messages),
     "show": Command("", "The transcript of the session so far.", _show),

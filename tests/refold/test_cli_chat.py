@@ -407,6 +407,24 @@ def test_commands_do_what_they_say(folder: Path) -> None:
     assert second == [*first, "in the fork"]
 
 
+def test_steering_speaks_to_the_turn_that_runs_and_is_a_prompt_to_an_idle_agent(
+    folder: Path,
+) -> None:
+    with chat(folder) as person:
+        say(person, "/steer", answered="say what the turn should know")
+        assert "You said hello." in say(person, "/steer hello")
+        person.type("hang\n")
+        person.expect("partial text")
+        person.type("/steer hurry\n")
+        person.expect("will hear that with its next step")
+        person.type("\x03")
+        person.expect("tokens in")
+        person.type("\x04")
+        person.finish()
+    kinds = [event.data.kind for event in events_of(folder) if event.type == "inbox/queued"]
+    assert kinds == ["prompt", "prompt", "steer"]
+
+
 def test_a_pipe_s_lines_are_prompts_and_only_answers_are_on_standard_output(folder: Path) -> None:
     ran = piped(folder, "hello\n\nlook\n/quit", "--script", "answers.py")
     assert ran.returncode == 0
