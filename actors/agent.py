@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import trio
 
 from actors.agent_loop import QueuePrompt, Wake, WhenIdle
-from actors.kernel import ActorCrashed, ActorSnapshot, ActorStopped, MailboxFull
+from actors.kernel import ActorCrashed, ActorSnapshot, ActorStopped, Ask, MailboxFull
 from actors.log_writer import KeyUsed
 from actors.session import Opened
 from actors.session_log import Feed, SessionLog
 from actors.subscription import Subscription
+from actors.waits import Waits
 from runtime.envelope import Draft, decode_line, draft
 from runtime.errors import Refused
 from runtime.events import EndReason, InboxQueued, InboxRemoved
@@ -25,6 +26,8 @@ from runtime.session import Session
 from runtime.storage.header import SessionHeader
 from runtime.storage.reader import LogReader
 from runtime.turns import Turn, summarise
+
+R = TypeVar("R")
 
 
 @attrs.define(eq=False)
@@ -67,8 +70,10 @@ class Agent:
         listeners: list[Callable[[Chunk], None]],
         reopen: Callable[[Agent], Awaitable[Opened]],
         open_reader: Callable[[], LogReader],
+        waits: Waits,
     ) -> None:
         self.header = header
+        self._waits = waits
         self.last_used = trio.current_time()
         self._opened, self._feed, self._listeners = opened, feed, listeners
         self._reopen, self._open_reader = reopen, open_reader
@@ -96,20 +101,21 @@ class Agent:
 
     @property
     def idle(self) -> bool:
-        """Nobody waits for this agent, no turn runs and no prompt is pending."""
-        busy = self._opened.loop.busy or self._opened.log.live.rules.inbox.pending
-        return not self._users and not busy
+        """Nobody waits for this agent, no turn runs and nothing pending starts one."""
+        return not self._users and not self._opened.loop.busy
 
     async def ask(self, text: str, *, idempotency_key: str | None = None) -> Turn:
         """Send a prompt and wait for the turn that answers it; its end is durable by then.
 
         A key that the log knows already gets the first prompt's turn. Cancelled, the wait ends
         and the turn goes on: `cancel` ends the turn. Raises `PromptRemoved` for a prompt that is
-        removed or edited before a turn takes it.
+        removed or edited before a turn takes it, and `AskCycle` where agents would wait in a
+        circle.
         """
         entry = _prompt(text, USER, idempotency_key)
         async with self._awake() as opened:
-            return await self._answer(opened, await self._queue(opened, entry))
+            with self._waits.on(opened.ref.actor):
+                return await self._answer(opened, await self._queue(opened, entry))
 
     async def prompt(
         self, text: str, *, idempotency_key: str | None = None, source: Source = USER
@@ -124,7 +130,8 @@ class Agent:
     async def answer(self, seq: int) -> Turn:
         """Wait for the turn that answers the prompt at `seq`; as `ask` does."""
         async with self._awake() as opened:
-            return await self._answer(opened, seq)
+            with self._waits.on(opened.ref.actor):
+                return await self._answer(opened, seq)
 
     async def steer(self, text: str, *, idempotency_key: str | None = None) -> int:
         """Say something to the turn that runs, for its next step; idle, it is a prompt."""
@@ -180,7 +187,8 @@ class Agent:
     async def wait_idle(self) -> None:
         """Wait until every turn is over and every prompt had one."""
         async with self._awake() as opened:
-            await self._ending(opened, opened.ref.ask(WhenIdle()))
+            with self._waits.on(opened.ref.actor):
+                await self._ask_loop(opened, WhenIdle())
 
     def listen(self, callback: Callable[[Chunk], None]) -> Callable[[], None]:
         """Call `callback` with each chunk of each answer as it streams; returns how to stop it.
@@ -232,8 +240,9 @@ class Agent:
     async def close(self) -> None:
         """End the turn in hand as `disposed`, make everything durable, and give the log back."""
         self._closed = True
-        self._opened.stop.set()
-        await self._opened.stopped.wait()
+        async with self._waking:
+            self._opened.stop.set()
+            await self._opened.stopped.wait()
         self._feed.end(self._why())
 
     @asynccontextmanager
@@ -243,7 +252,8 @@ class Agent:
         try:
             async with self._waking:
                 if self.parked:
-                    self._opened = await self._reopen(self)
+                    with trio.CancelScope(shield=True):  # half an opening cannot be taken back
+                        self._opened = await self._reopen(self)
             yield self._opened
         finally:
             self._users -= 1
@@ -265,6 +275,20 @@ class Agent:
             why = self._why()
             raise why from why.__cause__
 
+    async def _ask_loop(self, opened: Opened, message: Ask[R]) -> R:
+        """Ask the loop; one that crashed with the message in hand is asked again, restarted."""
+        while True:
+            try:
+                return await opened.ref.ask(message)
+            except ActorCrashed:
+                if opened.loop_ended:
+                    break
+            except ActorStopped:
+                break
+        await opened.stopped.wait()
+        why = self._why()
+        raise why from why.__cause__
+
     async def _append_entry(self, opened: Opened, entry: Draft) -> int:
         try:
             (event,) = await self._ending(opened, opened.log.append(entry, flush=True))
@@ -285,7 +309,7 @@ class Agent:
     async def _queue(self, opened: Opened, entry: Draft) -> int:
         """Queue a prompt: with its turn when the loop is idle, behind earlier ones when not."""
         if not opened.loop.running:
-            return int(await self._ending(opened, opened.ref.ask(QueuePrompt(entry))))
+            return await self._ask_loop(opened, QueuePrompt(entry))
         try:
             (event,) = await self._ending(opened, opened.log.append(entry))
         except KeyUsed as used:

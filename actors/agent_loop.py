@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeGuard
 
 import attrs
 import trio
@@ -76,8 +77,8 @@ class AgentLoop:
 
     @property
     def busy(self) -> bool:
-        """Whether a turn is in hand, its end not durable yet included."""
-        return self._cancel is not None
+        """Whether a turn is in hand, its end not durable yet included, or about to be."""
+        return self._cancel is not None or self.running or self.recovers or bool(self._owed())
 
     @property
     def abandoned_threads(self) -> int:
@@ -110,11 +111,9 @@ class AgentLoop:
             await self._recover()
             await self._work([], mailbox)
         async for mail in mailbox:
-            waiting = await self._work([mail], mailbox)
+            await self._work([mail], mailbox)
             if self._disposed:
                 return
-            for one in waiting:
-                one.answer(None)
 
     async def _recover(self) -> None:
         """One turn without new input, for what an interrupted one took and did not answer."""
@@ -124,39 +123,51 @@ class AgentLoop:
             await self._turn([], Trigger("recovery", source))
             source = answers.interrupted()
         self.recovers = False
+        self._log.live.feed.wake()  # an interrupted turn may be the last word now
 
-    async def _work(
-        self, waiting: list[Mail[Request]], mailbox: Mailbox[Request]
-    ) -> list[Mail[Request]]:
-        """Turns until every prompt has had one; returns who waits for that."""
+    async def _work(self, waiting: list[Mail[Request]], mailbox: Mailbox[Request]) -> None:
+        """Turns until every prompt has had one; then whoever waits for that is answered."""
         while not self._disposed:
             waiting += iter(mailbox.receive_nowait, None)
-            asked = self._new_prompts(waiting)
-            if not asked and not self._pending_prompts() - self._had_a_turn:
-                break
-            waiting = [one for one in waiting if not isinstance(one.message, QueuePrompt)]
+            asked = self._unanswered([one for one in waiting if _is_prompt(one)])
+            waiting = [one for one in waiting if not _is_prompt(one)]
+            if not asked and not self._owed():
+                for one in waiting:
+                    one.answer(None)
+                return
             await self._turn(asked, Trigger("message", self._source_of(asked)))
-        return waiting
 
-    def _new_prompts(self, waiting: list[Mail[Request]]) -> list[Mail[Request]]:
-        """The prompts to queue; one whose idempotency key is known is answered with the first."""
+    def _unanswered(self, asked: list[Mail[QueuePrompt]]) -> list[Mail[QueuePrompt]]:
+        """Those to queue; one whose idempotency key is known is answered with the first.
+
+        Asked for again, a prompt that an earlier life left is owed a turn.
+        """
         new = []
-        for mail in waiting:
-            if isinstance(mail.message, QueuePrompt):
-                key = mail.message.queued.data.idempotency_key
-                first = None if key is None else self._log.live.rules.inbox.seq_of(key)
-                if first is None:
-                    new.append(mail)
-                else:
-                    mail.answer(first)
+        for mail in asked:
+            key = mail.message.queued.data.idempotency_key
+            first = None if key is None else self._log.live.rules.inbox.seq_of(key)
+            if first is None:
+                new.append(mail)
+                continue
+            mail.answer(first)
+            if self._log.live.answers.turn_of(first) is None:
+                self._had_a_turn.discard(first)
         return new
+
+    def _owed(self) -> set[int]:
+        """Pending entries that start a turn."""
+        return self._pending_prompts() - self._had_a_turn
 
     def _pending_prompts(self) -> set[int]:
         """Entries that set a turn off: prompts, and steering that came too late for its turn."""
         pending = self._log.live.rules.inbox.pending
         return {seq for seq, entry in pending.items() if entry.kind != "inject"}
 
-    async def _turn(self, asked: list[Mail[Request]], trigger: Trigger) -> None:
+    def _pending_steering(self) -> set[int]:
+        pending = self._log.live.rules.inbox.pending
+        return {seq for seq, entry in pending.items() if entry.kind == "steer"}
+
+    async def _turn(self, asked: list[Mail[QueuePrompt]], trigger: Trigger) -> None:
         cancel = Cancel(self._instance.options.budgets.max_seconds)
         self._cancel, self._turn_over = cancel, trio.Event()
         try:
@@ -166,25 +177,36 @@ class AgentLoop:
             self._cancel = None
             self._turn_over.set()
         if progress.stopped:
-            self._had_a_turn |= self._pending_prompts()
+            self._had_a_turn |= self._pending_steering()
         if progress.violation is not None:
             raise progress.violation
 
-    async def _open(self, asked: list[Mail[Request]], trigger: Trigger) -> None:
-        """Open a turn with what was asked; a key that was used meanwhile leaves the batch."""
+    async def _open(self, asked: list[Mail[QueuePrompt]], trigger: Trigger) -> None:
+        """Open a turn with what was asked, each key once; one used meanwhile leaves the batch."""
         while True:
-            queued = [one.message.queued for one in asked if isinstance(one.message, QueuePrompt)]
+            new = _one_a_key(asked)
             try:
-                seqs = await open_turn(self._log, queued, trigger)
+                seqs = await open_turn(self._log, [one.message.queued for one in new], trigger)
                 break
             except KeyUsed:
-                asked = self._new_prompts(asked)
-        for one, seq in zip(asked, seqs, strict=True):
+                asked = self._unanswered(asked)
+        for one, seq in zip(new, seqs, strict=True):
             one.answer(seq)
-        self._had_a_turn = self._pending_prompts()
+        self._unanswered(asked)  # a repeat within the batch is answered with the first
+        if trigger.kind != "recovery":  # which takes no prompts
+            self._had_a_turn = self._pending_prompts()
 
-    def _source_of(self, asked: list[Mail[Request]]) -> Source:
-        queued = (one.message for one in asked if isinstance(one.message, QueuePrompt))
-        entries = [*self._log.live.rules.inbox.pending.values(), *(m.queued.data for m in queued)]
+    def _source_of(self, asked: list[Mail[QueuePrompt]]) -> Source:
+        queued = [one.message.queued.data for one in asked]
+        entries = [*self._log.live.rules.inbox.pending.values(), *queued]
         started_by = [entry for entry in entries if entry.kind != "inject"] or entries
         return started_by[0].source if started_by else USER
+
+
+def _is_prompt(mail: Mail[Request]) -> TypeGuard[Mail[QueuePrompt]]:
+    return isinstance(mail.message, QueuePrompt)
+
+
+def _one_a_key(asked: Sequence[Mail[QueuePrompt]]) -> list[Mail[QueuePrompt]]:
+    keys = [one.message.queued.data.idempotency_key for one in asked]
+    return [one for at, one in enumerate(asked) if keys[at] is None or keys[at] not in keys[:at]]

@@ -7,6 +7,7 @@ import attrs
 from actors.seams import PromptView, Reject, Seams, Submit
 from actors.session_log import Claim, SessionLog
 from runtime.envelope import draft
+from runtime.errors import RuleBroken
 from runtime.events import (
     ContextMessage,
     InboxQueued,
@@ -17,9 +18,11 @@ from runtime.events import (
 )
 from runtime.messages import Block, Source
 
+WITHDRAWN = "every prompt was removed or edited before the model saw it"
+
 
 class AllRejected(Exception):
-    """Every prompt that was due was blocked; `reason` is the last one's."""
+    """No prompt that was due may pass; `reason` is the last block's, or `WITHDRAWN`."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -35,10 +38,11 @@ class DueEntries:
     async def claims(self, turn: int, *, first: bool) -> tuple[Claim, ...]:
         """Judge what is due and say what it becomes; a blocked prompt leaves the inbox here.
 
-        Raises `AllRejected` when there were prompts and none may pass.
+        Raises `AllRejected` when there were prompts and none may pass, or none is left.
         """
         pending = dict(self.log.live.rules.inbox.pending)
-        rejected, found, prompts = "", [], 0
+        rejected: str | None = None
+        found, prompts = [], 0
         for seq, entry in pending.items():
             if entry.target == "step":
                 found.append(Claim(seq, _message(entry, entry.content, turn)))
@@ -49,9 +53,22 @@ class DueEntries:
                 else:
                     prompts += 1
                     found.append(_claim(seq, entry, verdict, turn))
-        if rejected and not prompts:
+        if rejected is not None and not prompts:
             raise AllRejected(rejected)
+        if first and all(isinstance(claim.message, ContextMessage) for claim in found):
+            raise AllRejected(WITHDRAWN)
         return tuple(found)
+
+    def still_pending(self, claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
+        """The claims whose entries nobody took back while seams had their say.
+
+        Raises `AllRejected` when there were prompts and none is left.
+        """
+        pending = self.log.live.rules.inbox.pending
+        left = tuple(claim for claim in claims if claim.queued_seq in pending)
+        if any(map(_is_prompt, claims)) and not any(map(_is_prompt, left)):
+            raise AllRejected(WITHDRAWN)
+        return left
 
     async def _judge(self, turn: int, seq: int, entry: InboxQueued) -> Submit | Reject:
         content: tuple[Block, ...] = entry.content
@@ -68,7 +85,15 @@ class DueEntries:
 
     async def _block(self, seq: int, entry: InboxQueued, reason: str) -> None:
         blocked = PromptBlocked(entry.content, entry.source, reason)
-        await self.log.append(draft(blocked), draft(InboxRemoved((seq,), "rejected")))
+        try:
+            await self.log.append(draft(blocked), draft(InboxRemoved((seq,), "rejected")))
+        except RuleBroken:
+            if seq in self.log.live.rules.inbox.pending:  # else it was taken back meanwhile
+                raise
+
+
+def _is_prompt(claim: Claim) -> bool:
+    return isinstance(claim.message, UserMessage)
 
 
 def _claim(seq: int, entry: InboxQueued, verdict: Submit, turn: int) -> Claim:

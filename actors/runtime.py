@@ -21,6 +21,7 @@ from actors.script import Script
 from actors.session import Host, Opened, open_session
 from actors.session_log import Feed
 from actors.stores import Grant, Store, open_store
+from actors.waits import Waits
 from actors.wire import HttpModel, Model, close_client, make_client
 from runtime.events import Owner
 from runtime.llm.chunks import Chunk
@@ -50,6 +51,7 @@ class Runtime:
         self._records = [given for given in providers if isinstance(given, Provider)]
         self._scripts = {given.name: given for given in providers if isinstance(given, Script)}
         self._agents: list[Agent] = []
+        self._waits = Waits()
         if park_after is not None:
             nursery.start_soon(self._park_idle, park_after)
 
@@ -122,15 +124,13 @@ class Runtime:
         feed, listeners = Feed(), list[Callable[[Chunk], None]]()
 
         async def run(grant: Grant, *, continues: bool) -> Opened:
-            opened: Opened = await self._nursery.start(
-                partial(open_session, continues=continues),
-                self._host,
-                grant,
-                feed,
-                listeners,
-                options,
-            )
-            return opened
+            start = partial(open_session, continues=continues)
+            opened: list[Opened] = []
+            with trio.CancelScope(shield=True):  # half an opening cannot be taken back
+                opened.append(
+                    await self._nursery.start(start, self._host, grant, feed, listeners, options)
+                )
+            return opened[0]
 
         async def reopen(agent: Agent) -> Opened:
             return await run(await self.store.acquire(agent.session_id), continues=False)
@@ -138,7 +138,13 @@ class Runtime:
         opened = await run(grant, continues=continues)
         header = grant.header
         agent = Agent(
-            header, opened, feed, listeners, reopen, partial(self.store.reader, header.id)
+            header,
+            opened,
+            feed,
+            listeners,
+            reopen,
+            partial(self.store.reader, header.id),
+            self._waits,
         )
         self._agents.append(agent)
         return agent

@@ -70,6 +70,12 @@ class Opened:
     stopped: trio.Event = attrs.field(factory=trio.Event)
     failure: list[Exception] = attrs.field(factory=list)
 
+    @property
+    def loop_ended(self) -> bool:
+        """Whether the loop is gone for good, as against being restarted."""
+        *_, loop = self.tree.snapshot()
+        return loop.state == "ended"
+
 
 async def open_session(
     host: Host,

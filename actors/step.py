@@ -10,15 +10,17 @@ from actors.answer_writer import Answer
 from actors.dispatch import Dispatch
 from actors.due import DueEntries
 from actors.seams import GoOn, Seams, StartSource, StepView, TurnView
-from actors.session_log import Claim, SessionLog
+from actors.session_log import Claim, SessionLog, StepBoundary
 from actors.tool_calls import ToolRunner
 from actors.tools import Tool
 from runtime import codec
 from runtime.envelope import Draft, draft
+from runtime.errors import RuleBroken
 from runtime.events import AssistantMessage, InboxQueued
 from runtime.header import EpochHeader, LlmCallConfig, RequestHeader, ToolSchema
 from runtime.llm.failures import Failure, LlmFailure
 from runtime.messages import Message, Source, TextBlock, tool_calls
+from runtime.turns import Tally
 
 HeaderReason: TypeAlias = Literal["initial", "resume", "change"]
 
@@ -36,6 +38,13 @@ class Budgets:
     max_steps: int | None = 100
     max_seconds: float | None = None
     turn_tokens: int | None = None
+
+    def spent(self, tally: Tally) -> Literal["steps", "tokens"] | None:
+        """What a turn has used up after a step; seconds are not looked at here."""
+        if self.max_steps is not None and tally.step >= self.max_steps:
+            return "steps"
+        tokens = tally.usage.total_input + (tally.usage.output_tokens or 0)
+        return "tokens" if self.turn_tokens is not None and tokens >= self.turn_tokens else None
 
 
 @attrs.frozen
@@ -80,7 +89,7 @@ class LoopInstance:
         claims = await self._due.claims(turn, first=prompts)
         prefix = await self._session_prefix()
         await self._pre_step(turn, prefix, claims)
-        boundary = await self.log.open_step(turn, claims)
+        boundary = await self._open_step(turn, claims)
         await self._write_header(await self._call_config(), prefix)
         answer = await self.dispatch.dispatch(boundary)
         if answer.finish == "content-filter":
@@ -99,7 +108,7 @@ class LoopInstance:
         going_on = bool(tool_calls(message.content)) or self._waits()
         for seam in seams.turn_continuation:
             verdict = await seam(TurnView(log, turn, message.step, message, going_on))
-            if isinstance(verdict, GoOn):
+            if isinstance(verdict, GoOn) and self._may_step():
                 source = Source("plugin", plugin="turn_continuation")
                 entry = InboxQueued("step", "steer", (TextBlock(verdict.text),), source)
                 await log.append(draft(entry))
@@ -109,6 +118,11 @@ class LoopInstance:
             if await stop(TurnView(log, turn, message.step, message, going_on)):
                 return "stopped"
         return "yes" if going_on else "no"
+
+    def _may_step(self) -> bool:
+        # Steering that a spent turn leaves starts the next turn: a seam would go on for ever.
+        tally = self.log.live.answers.current
+        return tally is None or self.options.budgets.spent(tally) is None
 
     def _waits(self) -> bool:
         pending = self.log.live.rules.inbox.pending
@@ -136,6 +150,17 @@ class LoopInstance:
         view = StepView(self.log, turn, options.system, options.schemas(), prefix, claims)
         for seam in options.seams.pre_step:
             await seam(view)
+
+    async def _open_step(self, turn: int, claims: tuple[Claim, ...]) -> StepBoundary:
+        """Open the step with the claims whose entries are pending still."""
+        while True:
+            try:
+                return await self.log.open_step(turn, claims)
+            except RuleBroken:
+                left = self._due.still_pending(claims)
+                if left == claims:
+                    raise
+                claims = left
 
     async def _call_config(self) -> LlmCallConfig:
         folded = self.log.live.session.header

@@ -7,7 +7,7 @@ from actors.kernel.errors import (
     MailboxFull,
     RestartLimit,
 )
-from actors.kernel.mailbox import Ask, Mail, Mailbox, Promise, Ref
+from actors.kernel.mailbox import Ask, Mail, Mailbox, Promise, Ref, waiting_chain
 from actors.kernel.spec import Spec, sole_error
 from actors.kernel.supervisor import ActorSnapshot, Supervisor, open_supervisor
 
@@ -27,4 +27,5 @@ __all__ = [
     "Supervisor",
     "open_supervisor",
     "sole_error",
+    "waiting_chain",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from functools import partial
 from typing import Any
 
 import attrs
@@ -661,3 +662,31 @@ async def test_steering_that_no_turn_gets_to_claim_starts_one_turn_and_not_one_a
     starts = [event for event in events if event.type == "turn/start"]
     assert len(starts) == 2
     assert next(iter(agent.log.live.rules.inbox.pending.values())).kind == "steer"
+
+
+@pytest.mark.parametrize("how", ["start_agent", "resume", "fork"])
+async def test_a_caller_cancelled_while_a_session_opens_hangs_nobody(
+    how: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    script = Script(lambda _: Say("yes"))
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", session_id="first")
+        await agent.ask("hello")
+        await agent.close()
+        for checkpoints in range(12):
+            with trio.CancelScope() as scope:
+                async with trio.open_nursery() as nursery:
+                    match how:
+                        case "start_agent":
+                            nursery.start_soon(partial(runtime.start_agent, model="script/m"))
+                        case "resume":
+                            nursery.start_soon(runtime.resume, "first")
+                        case _:
+                            nursery.start_soon(runtime.fork, "first")
+                    for _ in range(checkpoints):
+                        await trio.lowlevel.checkpoint()
+                    scope.cancel(reason="test")
+            for opened in list(runtime._agents):
+                await opened.close()
+        again = await runtime.resume("first")
+        assert (await again.ask("still there?")).text == "yes"

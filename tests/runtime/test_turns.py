@@ -103,14 +103,16 @@ def test_the_live_fold_and_the_log_read_again_give_the_same_turn() -> None:
 
 
 def test_the_turn_in_hand_is_known_until_it_ends() -> None:
-    answers = folded(started(1), said("one", 1, Usage(3, 4)))
-    assert answers.current is not None
-    assert (answers.current.turn, answers.current.step) == (1, 1)
-    assert (answers.current.text, answers.current.usage) == ("one", Usage(3, 4))
+    life = [started(1), said("one", 1, Usage(3, 4))]
+    answers = folded(*life)
+    current = answers.current
+    assert current is not None
+    assert (current.turn, current.step) == (1, 1)
+    assert (current.text, current.usage) == ("one", Usage(3, 4))
     assert (answers.place_of(1), answers.finished(1)) == (None, None)
-    answers.apply(draft(ended(1)).at(2, 0))
-    assert answers.current is None
-    assert answers.place_of(1) == (0, 2)
+    over = folded(*life, ended(1))
+    assert over.current is None
+    assert over.place_of(1) == (0, 2)
 
 
 def test_an_entry_is_answered_by_the_turn_whose_message_cites_it() -> None:

@@ -1,0 +1,193 @@
+"""A program that accepts prompts is killed at any instant: each is answered once all the same.
+
+A run is a session with one to three lives that are killed and a last one that is not. How many
+seconds of runs there are says `REFOLD_KILL_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from subprocess import PIPE, Popen, TimeoutExpired
+
+import attrs
+import pytest
+
+from runtime.envelope import Event, decode_line
+from runtime.events import InboxQueued, TurnEnd, TurnStart, UserMessage
+from runtime.messages import text_of
+from runtime.storage.jsonl import JsonlFolder
+from runtime.verify import verify_requests
+from tests.agents import assert_within_rules
+
+pytestmark = pytest.mark.crash
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 60.0
+MOST_KILLS = 3
+"""A turn that was interrupted once and in two recoveries has a third recovery coming."""
+
+SECONDS = float(os.environ.get("REFOLD_KILL_SECONDS", "20"))
+SESSION = "killed"
+
+
+@attrs.define
+class Count:
+    runs: int = 0
+    kills: int = 0
+    interrupted: int = 0
+    prompts: int = 0
+
+
+def start(store: Path, life: int, keys: list[str], *last: str) -> Popen[bytes]:
+    program = [sys.executable, "-P", "-m", "tests.crash.prompting"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    arguments = [str(store), SESSION, str(life), *last]
+    process = Popen([*program, *arguments], stdin=PIPE, stdout=PIPE, env=environment)
+    assert process.stdin
+    process.stdin.write("\n".join(keys).encode())
+    process.stdin.close()
+    process.stdin = None  # what `communicate` would want to close again
+    return process
+
+
+def said(output: bytes) -> list[dict[str, str | int]]:
+    """What a program said; a line that the kill tore was not said."""
+    return [json.loads(line) for line in output.split(b"\n")[:-1]]
+
+
+def killed_life(store: Path, life: int, keys: list[str], chance: random.Random) -> bytes:
+    """Run a life and kill it at some instant after its start, mostly once it has opened."""
+    process = start(store, life, keys)
+    assert process.stdout
+    with process:
+        try:
+            if chance.random() < 0.8:
+                ready, _, _ = select.select([process.stdout], [], [], PATIENCE)
+                assert ready, "the program did not open its session"
+            with suppress(TimeoutExpired):
+                process.wait(chance.uniform(0, 0.3))
+        finally:
+            process.kill()
+        return process.stdout.read()
+
+
+def last_life(store: Path, life: int, keys: list[str]) -> bytes:
+    """Run a life that is not killed, to its own end."""
+    process = start(store, life, keys, "last")
+    with process:
+        try:
+            output, _ = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    return output
+
+
+def run(store: Path, seed: int, counted: Count) -> None:
+    """One session through its lives, and what must hold of it."""
+    chance, accepted, kills = random.Random(seed), dict[str, int](), 0
+    for kills in range(1, chance.randint(1, MOST_KILLS) + 1):
+        note(accepted, said(killed_life(store, kills, [*accepted], chance)))
+    words = said(last_life(store, kills + 1, [*accepted]))
+    note(accepted, words)
+    events = checked_events(store)
+    assert_each_is_kept(events, accepted)
+    answered = {str(word["answered"]): word for word in words if "answered" in word}
+    assert answered.keys() == accepted.keys()
+    for seq, turn in answering_turns(events):
+        key = events[seq].data.idempotency_key
+        if key in answered:
+            assert answered[key] == {"answered": key, "turn": turn, "reason": "completed"}
+    counted.runs += 1
+    counted.kills += kills
+    counted.interrupted += sum(reason == "interrupted" for _, reason, _ in turns_of(events))
+    counted.prompts += len(accepted)
+
+
+def note(accepted: dict[str, int], words: list[dict[str, str | int]]) -> None:
+    """Keep what a life accepted; a repeat has the seq of the first time."""
+    for word in words:
+        if "key" in word:
+            seq = int(word["seq"])
+            assert accepted.setdefault(str(word["key"]), seq) == seq
+
+
+def checked_events(store: Path) -> list[Event]:
+    records = JsonlFolder(store).read(SESSION).records
+    events = [decode_line(record.encoded) for record in records]
+    assert_within_rules(events)
+    verdicts = [*verify_requests(records)]
+    assert all(verdict.verified for verdict in verdicts), verdicts
+    return events
+
+
+def assert_each_is_kept(events: list[Event], accepted: dict[str, int]) -> None:
+    """Every accepted prompt has one entry, where it was said to be, and one message."""
+    queued = [event for event in events if isinstance(event.data, InboxQueued)]
+    places = {event.data.idempotency_key: event.seq for event in queued}
+    assert len(places) == len(queued)
+    assert accepted.items() <= places.items()
+    claims = [event for event in events if isinstance(event.data, UserMessage)]
+    cited = Counter(seq for event in claims for seq in event.source_event_seqs or ())
+    assert cited == {event.seq: 1 for event in queued}
+    texts = sorted(text_of(event.data.content) for event in claims)
+    assert texts == sorted(f"prompt {key};" for key in places)
+
+
+def turns_of(events: list[Event]) -> Iterator[tuple[str, str, list[int]]]:
+    """Each turn: what set it off, why it ended, and the entries that it claimed."""
+    trigger, claimed = "", list[int]()
+    for event in events:
+        match event.data:
+            case TurnStart():
+                trigger, claimed = event.data.trigger.kind, []
+            case UserMessage():
+                claimed.extend(event.source_event_seqs or ())
+            case TurnEnd():
+                yield trigger, event.data.reason.kind, claimed
+
+
+def answering_turns(events: list[Event]) -> Iterator[tuple[int, int]]:
+    """Each entry with the one turn that finished its answer, by itself or as a recovery."""
+    owed: list[int] = []
+    for number, (trigger, reason, claimed) in enumerate(turns_of(events), 1):
+        assert trigger == ("recovery" if owed else "message"), f"turn {number}"
+        owed += claimed
+        if reason != "interrupted":
+            assert reason == "completed"
+            yield from ((seq, number) for seq in owed)
+            owed = []
+    assert owed == [], "these were never answered"
+
+
+def test_prompts_of_a_program_that_is_killed_are_answered_exactly_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counted, until = Count(), time.monotonic() + SECONDS
+    while time.monotonic() < until or not counted.interrupted:
+        run(tmp_path / str(counted.runs), counted.runs, counted)
+    tell(counted, capsys)
+
+
+@pytest.mark.slow
+def test_prompts_of_a_program_that_is_killed_hundreds_of_times_are_answered_exactly_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counted = Count()
+    for seed in range(1000, 1500):
+        run(tmp_path / str(seed), seed, counted)
+    tell(counted, capsys)
+
+
+def tell(counted: Count, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(f"\n{counted}")  # noqa: T201 - how much was tried is the test's other result
