@@ -1,0 +1,1 @@
+"""Benchmarks: what refold costs, measured on the machine at hand. `python -m benchmarks`."""

@@ -1,0 +1,512 @@
+"""The nine seams: their order, what each may change, what the model sees (design 3.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import orjson
+import pytest
+import trio
+
+import refold
+from actors.session_log import SessionLog
+from refold import Call, Delay, Deny, GoOn, Reject, Say, Script, Seams, Stop, Submit
+from runtime.envelope import draft
+from runtime.errors import RuleBroken
+from runtime.events import ContextMessage, EndReason, InboxRemoved
+from runtime.header import LlmCallConfig
+from runtime.messages import Message, Source, TextBlock, text_of
+from tests.actors.test_agent import assert_sound, headers, kinds, of_type, sent
+from tests.agents import count, stored_events
+
+PLUGIN = Source("plugin", plugin="test")
+NAMES = tuple(field.name for field in attrs.fields(Seams))
+
+
+def text(value: str) -> tuple[TextBlock, ...]:
+    return (TextBlock(value),)
+
+
+def calls_once(body: Any) -> Any:
+    """A model that calls a tool after each prompt and is done after each result."""
+    return Say("done") if body["messages"][-1]["role"] == "tool" else Call("count", {"upto": 2})
+
+
+def noting(said: list[str], name: str) -> Callable[..., Any]:
+    """A seam of the kind `name` that changes nothing and notes that it was asked."""
+
+    async def seam(*arguments: Any) -> Any:
+        await trio.lowlevel.checkpoint()
+        said.append(name)
+        unchanged = {"session_prefix": (), "request": arguments[-1], "post_tool": arguments[-1]}
+        return unchanged.get(name.partition(" ")[0])
+
+    return seam
+
+
+async def test_every_seam_has_its_say_in_one_order_and_two_of_a_kind_in_theirs(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    said: list[str] = []
+
+    def twice(*names: str) -> list[str]:
+        return [f"{name} {number}" for name in names for number in (1, 2)]
+
+    seams = Seams(**{n: tuple(noting(said, one) for one in twice(n)) for n in NAMES})
+    async with refold.open("memory:", providers=[Script(calls_once)]) as runtime:
+        agent = await runtime.start_agent(model="script/m", tools=[count], seams=seams)
+        await agent.ask("hello")
+        last_step = twice("pre_step", "request", "turn_continuation", "turn_stop")
+        assert said == [*twice(*NAMES), *last_step]
+        said.clear()
+        await agent.ask("again")
+        assert said == [
+            *twice("prompt_submit", "pre_step", "request", "pre_tool", "post_tool"),
+            *twice("turn_continuation", "turn_stop"),
+            *last_step,
+        ]
+        assert_sound(runtime, agent)
+
+
+async def test_session_start_runs_once_an_instance_and_is_told_where_that_comes_from(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    sources: list[str] = []
+
+    async def start(_log: SessionLog, source: str) -> None:
+        sources.append(source)
+
+    seams = Seams(session_start=(start,))
+    async with refold.open("memory:", providers=[Script(lambda _: Say("fine"))]) as runtime:
+        agent = await runtime.start_agent(model="script/m", seams=seams)
+        assert sources == [], "nothing runs before there is something to do"
+        turn = await agent.ask("one")
+        await agent.ask("two")
+        assert sources == ["startup"]
+        await agent.wait_idle()
+        await agent.park()
+        await agent.ask("three")
+        assert sources == ["startup", "resume"]
+        await agent.close()
+        again = await runtime.resume(agent.session_id, seams=seams)
+        await again.ask("four")
+        twin = await runtime.fork(again.session_id, at=turn.end_seq, seams=seams)
+        await twin.ask("two, otherwise")
+        assert sources == ["startup", "resume", "resume", "resume"]
+        assert_sound(runtime, again)
+        assert_sound(runtime, twin)
+
+
+async def test_what_session_start_appends_is_durable_history_before_the_first_prompt(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([Say("one"), Say("two")])
+
+    async def start(log: SessionLog, source: str) -> None:
+        context = ContextMessage(text(f"a {source}"), PLUGIN, envelope="raw")
+        await log.append(draft(context))
+
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", seams=Seams(session_start=(start,)))
+        await agent.ask("hello")
+        await agent.ask("again")
+        assert sent(script) == ["a startup", "hello", "one", "again"]
+        assert_sound(runtime, agent)
+
+
+async def test_prompt_submit_rewrites_and_adds_context_each_seeing_the_one_before(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    views: list[refold.PromptView] = []
+    pending: list[bool] = []
+
+    async def shout(view: refold.PromptView) -> Submit:
+        views.append(view)
+        pending.append(view.queued_seq in agent.log.live.rules.inbox.pending)
+        return Submit(text(text_of(view.content).upper()), context=text("it was shouted"))
+
+    async def allow(view: refold.PromptView) -> None:
+        views.append(view)
+
+    async def annotate(view: refold.PromptView) -> Submit:
+        views.append(view)
+        return Submit(context=text("it was seen"))
+
+    durable: list[bool] = []
+
+    def reply(_body: Any) -> Say:
+        stored = kinds(stored_events(runtime, agent.session_id))
+        durable.append(stored.index("context/message") <= agent.log.live.durable_seq)
+        return Say("fine")
+
+    script = Script(reply)
+    seams = Seams(prompt_submit=(shout, allow, annotate))
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", seams=seams)
+        await agent.ask("hello")
+        assert [text_of(view.content) for view in views] == ["hello", "HELLO", "HELLO"]
+        assert {(view.turn, view.source.kind) for view in views} == {(1, "user")}
+        assert pending == [True], "nothing is claimed yet"
+        first, context = sent(script)
+        assert first == "HELLO"
+        assert context.index("it was shouted") < context.index("it was seen")
+        events = assert_sound(runtime, agent)
+        place = kinds(events).index("user/message")
+        assert kinds(events)[place + 1] == "context/message"
+        assert events[place].source_event_seqs == (views[0].queued_seq,)
+        assert events[place + 1].data.source == Source("plugin", plugin="prompt_submit")
+        assert text_of(of_type(events, "inbox/queued")[0].content) == "hello"
+        assert durable == [True]
+
+
+@pytest.mark.parametrize("reason", ["not today", ""])
+async def test_a_turn_whose_every_prompt_is_blocked_is_rejected_without_a_step(
+    reason: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    asked: list[str] = []
+
+    async def gate(view: refold.PromptView) -> Reject | None:
+        return Reject(reason) if "secret" in text_of(view.content) else None
+
+    async def after(view: refold.PromptView) -> None:
+        asked.append(text_of(view.content))
+
+    script = Script([Say("fine")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(
+            model="script/m", seams=Seams(prompt_submit=(gate, after))
+        )
+        turn = await agent.ask("the secret")
+        assert turn.reason == EndReason("rejected", reason=reason)
+        assert (turn.turn, turn.text) == (1, "")
+        assert script.bodies == []
+        events = assert_sound(runtime, agent)
+        assert kinds(events)[1:] == [
+            "inbox/queued",
+            "turn/start",
+            "prompt/blocked",
+            "inbox/removed",
+            "turn/end",
+        ]
+        (blocked,) = of_type(events, "prompt/blocked")
+        assert (text_of(blocked.content), blocked.reason) == ("the secret", reason)
+        assert of_type(events, "inbox/removed") == [InboxRemoved((events[1].seq,), "rejected")]
+        assert agent.messages() == ()
+        assert (await agent.ask("hello")).text == "fine"
+        assert asked == ["hello"], "who is blocked is not judged further"
+        assert sent(script) == ["hello"]
+        assert_sound(runtime, agent)
+
+
+async def test_where_some_prompts_are_blocked_the_others_go_on(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def gate(view: refold.PromptView) -> Reject | None:
+        return Reject("no") if "secret" in text_of(view.content) else None
+
+    script = Script([[Delay(10), Say("one")], Say("two")])
+    turns: dict[str, refold.Turn] = {}
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", seams=Seams(prompt_submit=(gate,)))
+
+        async def ask(prompt: str) -> None:
+            turns[prompt] = await agent.ask(prompt)
+
+        async with trio.open_nursery() as nursery:
+            for prompt in ("first", "second", "a secret", "third"):
+                nursery.start_soon(ask, prompt)
+                await trio.testing.wait_all_tasks_blocked()
+        assert sent(script) == ["first", "one", "second", "third"]
+        assert {name: turn.turn for name, turn in turns.items()} == {
+            "first": 1,
+            "second": 2,
+            "a secret": 2,
+            "third": 2,
+        }
+        assert turns["second"].reason == EndReason("completed")
+        events = assert_sound(runtime, agent)
+        assert [removed.outcome for removed in of_type(events, "inbox/removed")] == ["rejected"]
+
+
+@pytest.mark.parametrize("place", ["prompt_submit", "pre_step"])
+async def test_a_prompt_removed_while_a_seam_looks_at_it_does_not_harm_its_neighbours(
+    place: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    async def slow(*_view: Any) -> Any:
+        await trio.sleep(5)
+
+    script = Script([[Delay(1), Say("one")], Say("two"), Say("three")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", seams=Seams(**{place: (slow,)}))
+        await agent.prompt("first")
+        await trio.sleep(5.5)
+        seqs = [await agent.prompt(prompt) for prompt in ("second", "third", "fourth")]
+        await trio.sleep(1)
+        await agent.remove(seqs[0])
+        await agent.edit(seqs[1], "third, edited")
+        await agent.wait_idle()
+        assert sent(script, 1) == ["first", "one", "fourth"]
+        assert sent(script)[-1] == "third, edited"
+        ends = [end.reason.kind for end in of_type(assert_sound(runtime, agent), "turn/end")]
+        assert ends == ["completed"] * 3
+
+
+@pytest.mark.parametrize("place", ["session_start", "prompt_submit", "pre_step"])
+async def test_a_turn_whose_only_prompt_is_removed_while_a_seam_looks_sends_nothing(
+    place: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    async def slow(*_view: Any) -> Any:
+        await trio.sleep(5)
+        return Reject("too late") if place == "prompt_submit" else None
+
+    script = Script([Say("fine")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", seams=Seams(**{place: (slow,)}))
+        seq = await agent.prompt("hello")
+        await trio.sleep(1)
+        await agent.remove(seq)
+        await agent.wait_idle()
+        assert script.bodies == []
+        events = assert_sound(runtime, agent)
+        assert kinds(events)[-2:] == ["inbox/removed", "turn/end"]
+        assert of_type(events, "turn/end")[0].reason.kind == "rejected"
+
+
+async def test_a_prompt_removed_as_the_step_opens_is_left_out_of_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    outcomes: list[str] = []
+
+    async def race(view: refold.StepView) -> None:
+        if view.turn > 1:
+            nursery.start_soon(remove, view.log, view.claims[0].queued_seq)
+            await trio.lowlevel.checkpoint()  # who is first at the writer is chance
+
+    async def remove(log: SessionLog, seq: int) -> None:
+        try:
+            await log.append(draft(InboxRemoved((seq,), "cancelled")))
+            outcomes.append("removed")
+        except RuleBroken:
+            outcomes.append("too late")
+
+    for _ in range(30):
+        script = Script([[Delay(1), Say("one")], Say("two")])
+        async with (
+            refold.open("memory:", providers=[script]) as runtime,
+            trio.open_nursery() as nursery,
+        ):
+            agent = await runtime.start_agent(model="script/m", seams=Seams(pre_step=(race,)))
+            await agent.prompt("first")
+            await trio.testing.wait_all_tasks_blocked()
+            await agent.prompt("second")
+            await agent.prompt("third")
+            await agent.wait_idle()
+            second = [] if outcomes[-1] == "removed" else ["second"]
+            assert sent(script)[1:] == ["one", *second, "third"]
+            ends = of_type(assert_sound(runtime, agent), "turn/end")
+            assert [end.reason.kind for end in ends] == ["completed", "completed"]
+    assert "removed" in outcomes
+
+
+async def test_request_seams_replace_the_config_in_order_and_the_header_says_so(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def cooler(config: LlmCallConfig) -> LlmCallConfig:
+        return attrs.evolve(config, temperature=0.5)
+
+    async def shorter(config: LlmCallConfig) -> LlmCallConfig:
+        assert config.temperature == 0.5
+        return attrs.evolve(config, max_tokens=7)
+
+    script = Script([Say("one"), Say("two")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", seams=Seams(request=(cooler, shorter)))
+        await agent.ask("hello")
+        await agent.ask("again")
+        body = orjson.loads(script.bodies[1])
+        assert (body["temperature"], body["max_tokens"]) == (0.5, 7)
+        (header,) = headers(assert_sound(runtime, agent))
+        assert (header.reason, header.header.config.max_tokens) == ("initial", 7)
+
+
+async def test_session_prefixes_are_joined_in_order_and_stand_in_the_header_alone(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def first(_log: SessionLog) -> list[Message]:
+        return [Message("user", text("one")), Message("user", text("two"))]
+
+    async def second(_log: SessionLog) -> list[Message]:
+        return [Message("user", text("three"))]
+
+    script = Script([Say("fine")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(
+            model="script/m", seams=Seams(session_prefix=(first, second))
+        )
+        await agent.ask("hello")
+        assert sent(script) == ["one", "two", "three", "hello"]
+        (header,) = headers(assert_sound(runtime, agent))
+        assert len(header.header.message_prefix) == 3
+        assert [text_of(message.content) for message in agent.messages()] == ["hello", "fine"]
+
+
+async def test_the_first_pre_tool_seam_that_denies_has_the_last_word(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    asked: list[str] = []
+
+    async def allow(call: refold.CallView) -> None:
+        asked.append(f"allow {call.turn}.{call.step} {call.name} {call.arguments}")
+
+    async def deny(_call: refold.CallView) -> Deny:
+        return Deny("the first no")
+
+    async def never(_call: refold.CallView) -> Deny:
+        return Deny("the second no")
+
+    async def post_tool(_call: refold.CallView, outcome: refold.Outcome) -> refold.Outcome:
+        asked.append("post_tool")
+        return outcome
+
+    script = Script(calls_once)
+    seams = Seams(pre_tool=(allow, deny, never), post_tool=(post_tool,))
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", tools=[count], seams=seams)
+        await agent.ask("hello")
+        assert asked == ['allow 1.1 count {"upto":2}']
+        assert sent(script)[-1] == "Error: the first no"
+        assert_sound(runtime, agent)
+
+
+async def test_post_tool_seams_replace_the_outcome_in_order(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def shout(_call: refold.CallView, outcome: refold.Outcome) -> refold.Outcome:
+        return attrs.evolve(outcome, content=text(text_of(outcome.content) + "!"))
+
+    async def ask(_call: refold.CallView, outcome: refold.Outcome) -> refold.Outcome:
+        return attrs.evolve(outcome, content=text(text_of(outcome.content) + "?"), is_error=True)
+
+    script = Script(calls_once)
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(
+            model="script/m", tools=[count], seams=Seams(post_tool=(shout, ask))
+        )
+        await agent.ask("hello")
+        assert sent(script)[-1] == "0 1!?"
+        (result,) = of_type(assert_sound(runtime, agent), "tool/result")
+        assert result.is_error
+
+
+async def test_turn_continuation_may_go_on_with_steering_of_its_own(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    views: list[refold.TurnView] = []
+
+    async def check_once(view: refold.TurnView) -> GoOn | None:
+        views.append(view)
+        return GoOn("are you sure?") if view.step == 1 else None
+
+    script = Script([Say("yes"), Say("quite")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(
+            model="script/m", seams=Seams(turn_continuation=(check_once,))
+        )
+        turn = await agent.ask("is it done?")
+        assert (turn.turn, turn.text) == (1, "quite")
+        assert sent(script)[:2] == ["is it done?", "yes"]
+        assert "are you sure?" in sent(script)[2]
+        assert [(view.step, view.going_on) for view in views] == [(1, False), (2, False)]
+        assert text_of(views[0].message.content) == "yes"
+        (steering,) = of_type(assert_sound(runtime, agent), "steering/message")
+        assert steering.source == Source("plugin", plugin="turn_continuation")
+
+
+async def test_turn_continuation_may_stop_a_turn_that_has_calls(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    going_on: list[bool] = []
+
+    async def stop(view: refold.TurnView) -> Stop:
+        going_on.append(view.going_on)
+        return Stop()
+
+    async def see(view: refold.TurnView) -> None:
+        going_on.append(view.going_on)
+
+    script = Script([Call("count", {"upto": 2}), Say("done")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(
+            model="script/m", tools=[count], seams=Seams(turn_continuation=(stop, see))
+        )
+        turn = await agent.ask("hello")
+        assert turn.reason == EndReason("completed")
+        assert going_on == [True, False]
+        events = assert_sound(runtime, agent)
+        assert len(of_type(events, "tool/result")) == 1
+        assert (await agent.ask("and now?")).text == "done"
+        assert_sound(runtime, agent)
+
+
+@pytest.mark.parametrize("steered_by", ["the user", "another seam"])
+async def test_steering_beats_stop(steered_by: str, autojump_clock: trio.testing.MockClock) -> None:
+    async def steer(view: refold.TurnView) -> GoOn | None:
+        if view.step > 1:
+            return None
+        if steered_by == "another seam":
+            return GoOn("wait")
+        await agent.steer("wait")
+        return None
+
+    async def stop(_view: refold.TurnView) -> Stop:
+        return Stop()
+
+    script = Script([Say("one"), Say("two")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(
+            model="script/m", seams=Seams(turn_continuation=(steer, stop))
+        )
+        assert (await agent.ask("hello")).text == "two"
+        assert sent(script)[:2] == ["hello", "one"]
+        assert "wait" in sent(script)[2]
+        events = assert_sound(runtime, agent)
+        assert len(of_type(events, "turn/start")) == 1
+
+
+async def test_turn_stop_is_terminal_and_leaves_steering_pending_for_the_next_turn(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    asked: list[tuple[str, bool]] = []
+
+    async def let_go(view: refold.TurnView) -> bool:
+        asked.append(("let go", view.going_on))
+        return False
+
+    async def stop_the_first(view: refold.TurnView) -> bool:
+        asked.append(("stop", view.going_on))
+        return view.turn == 1
+
+    async def last(view: refold.TurnView) -> bool:
+        asked.append(("last", view.going_on))
+        return False
+
+    async def go_on(view: refold.TurnView) -> GoOn | None:
+        return GoOn("go on") if view.turn == 1 else None
+
+    script = Script([Call("count", {"upto": 2}), Say("fine")])
+    seams = Seams(turn_continuation=(go_on,), turn_stop=(let_go, stop_the_first, last))
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", tools=[count], seams=seams)
+        turn = await agent.ask("hello")
+        assert turn.reason == EndReason("completed")
+        assert asked == [("let go", True), ("stop", True)], "the first stop wins"
+        await agent.wait_idle()
+        assert len(script.bodies) == 1, "what turn_stop owned starts no turn"
+        assert agent.snapshot().pending == 1
+        assert (await agent.ask("and now?")).text == "fine"
+        steered, asked_for = sent(script)[-2:]
+        assert ("go on" in steered, asked_for) == (True, "and now?")
+        assert asked[2:] == [("let go", False), ("stop", False), ("last", False)]
+        assert_sound(runtime, agent)
