@@ -233,6 +233,8 @@ class Agent:
     async def park(self) -> None:
         """Let an idle agent's actors end and its log be closed; anybody's next call wakes it."""
         async with self._waking:
+            while self._opened.loop.finishing:
+                await self._feed.changed.wait()
             if self.idle and not self._opened.stopped.is_set():
                 self._opened.stop.set()
                 await self._opened.stopped.wait()

@@ -8,7 +8,7 @@ from typing import TypeGuard
 import attrs
 import trio
 
-from actors.kernel import Ask, Mail, Mailbox
+from actors.kernel import Ask, Mail, Mailbox, waiting_chain
 from actors.log_writer import KeyUsed
 from actors.seams import StartSource
 from actors.session_log import SessionLog
@@ -76,6 +76,11 @@ class AgentLoop:
         return self._log.live.answers.current is not None
 
     @property
+    def finishing(self) -> bool:
+        """Whether a turn has ended in the log and the loop is about to be done with it."""
+        return self._cancel is not None and not self.running
+
+    @property
     def busy(self) -> bool:
         """Whether a turn is in hand, its end not durable yet included, or about to be."""
         return self._cancel is not None or self.running or self.recovers or bool(self._owed())
@@ -100,6 +105,7 @@ class AgentLoop:
         Started again by its supervisor, it first closes the turn that the last life left open and
         lets a recovery turn answer its input. Raises `InvariantViolation` to end the session.
         """
+        waiting_chain.set((mailbox.actor,))  # a recovery turn runs before any mail brings one
         restarted, self._started = self._started, True
         self.recovers = restarted or self._continues
         if restarted:
@@ -176,6 +182,7 @@ class AgentLoop:
         finally:
             self._cancel = None
             self._turn_over.set()
+            self._log.live.feed.wake()
         if progress.stopped:
             self._had_a_turn |= self._pending_steering()
         if progress.violation is not None:

@@ -27,7 +27,6 @@ from runtime.events import (
     TurnStart,
 )
 from runtime.json import clean_text
-from runtime.llm.chunks import Usage
 from runtime.llm.failures import LlmFailure
 from runtime.messages import TextBlock
 from runtime.repair import NOT_STARTED
@@ -165,16 +164,11 @@ async def _steps(instance: LoopInstance, progress: Progress) -> EndReason:
         progress.stopped = goes_on == "stopped"
         if goes_on != "yes":
             return EndReason("max-tokens" if progress.max_tokens else "completed")
-        if budgets.max_steps is not None and tally.step >= budgets.max_steps:
-            return EndReason("budget", limit="steps")
-        if budgets.turn_tokens is not None and _tokens(tally.usage) >= budgets.turn_tokens:
-            return EndReason("budget", limit="tokens")
+        spent = budgets.spent(tally)
+        if spent is not None:
+            return EndReason("budget", limit=spent)
         await log.append(*progress.context, draft(StepEnd(tally.turn, tally.step)))
         progress.context = []
-
-
-def _tokens(usage: Usage) -> int:
-    return usage.total_input + (usage.output_tokens or 0)
 
 
 async def _close(log: SessionLog, reason: EndReason, progress: Progress) -> None:

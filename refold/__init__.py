@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from runtime.config import Config as Config
     from runtime.errors import RefoldError as RefoldError
     from runtime.llm.providers import Provider as Provider
+    from runtime.messages import Message as Message
+    from runtime.messages import TextBlock as TextBlock
+    from runtime.messages import text_of as text_of
     from runtime.turns import Turn as Turn
 
     open = open_runtime  # noqa: A001 - `refold.open` is the name
@@ -75,6 +78,7 @@ _HOMES = {
     "load_config": "refold.config",
     "load_tools": "refold.config",
     "MaxLen": "actors.tools",
+    "Message": "runtime.messages",
     "MinLen": "actors.tools",
     "open": "actors.runtime",
     "Outcome": "actors.tools",
@@ -91,6 +95,8 @@ _HOMES = {
     "StepView": "actors.seams",
     "Stop": "actors.seams",
     "Submit": "actors.seams",
+    "text_of": "runtime.messages",
+    "TextBlock": "runtime.messages",
     "Think": "actors.script",
     "Tool": "actors.tools",
     "tool": "actors.tools",

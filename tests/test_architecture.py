@@ -101,6 +101,7 @@ def test_the_public_names_are_these() -> None:
         "InvariantViolation",
         "Le",
         "MaxLen",
+        "Message",
         "MinLen",
         "Outcome",
         "Pattern",
@@ -116,6 +117,7 @@ def test_the_public_names_are_these() -> None:
         "StepView",
         "Stop",
         "Submit",
+        "TextBlock",
         "Think",
         "Tool",
         "Turn",
@@ -123,6 +125,7 @@ def test_the_public_names_are_these() -> None:
         "load_config",
         "load_tools",
         "open",
+        "text_of",
         "tool",
     ]
 

@@ -690,3 +690,12 @@ async def test_a_caller_cancelled_while_a_session_opens_hangs_nobody(
                 await opened.close()
         again = await runtime.resume("first")
         assert (await again.ask("still there?")).text == "yes"
+
+
+async def test_an_agent_can_be_parked_right_after_it_answered() -> None:
+    async with refold.open("memory:", providers=[Script(lambda _: Say("yes"))]) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+        for _ in range(5):
+            assert (await agent.ask("hello")).text == "yes"
+            await agent.park()
+            assert agent.parked

@@ -262,7 +262,7 @@ async def test_a_full_disk_keeps_what_was_acknowledged_and_says_what_to_do(tmp_p
 
     script = Script(lambda _: Say("yes"))
     async with refold.open(tmp_path, providers=[script]) as runtime:
-        embedded(runtime)._folder._port = disk  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]  # it stands in by __getattr__
+        embedded(runtime)._folder._port = disk  # pyright: ignore[reportAttributeAccessIssue]  # it stands in by __getattr__
         agent = await runtime.start_agent(model="script/m", session_id="s")
         await agent.ask("first")
         kept = (await trio.to_thread.run_sync((tmp_path / "s.jsonl").read_bytes))[:]
