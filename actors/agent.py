@@ -41,6 +41,16 @@ class PromptRemoved(Refused):
         return f"the prompt at seq {self.seq} was {self.outcome} before a turn took it"
 
 
+@attrs.define(eq=False)
+class NoSuchPrompt(Refused):
+    """A seq at which this session queued no prompt; a fork does not answer inherited ones."""
+
+    seq: int
+
+    def __str__(self) -> str:
+        return f"no prompt of this session stands at seq {self.seq}; give the seq that it returned"
+
+
 @attrs.frozen
 class AgentSnapshot:
     """An agent at one moment; parked, it has no actors."""
@@ -96,13 +106,21 @@ class Agent:
         return self._opened.stopped
 
     @property
+    def closed(self) -> bool:
+        return self._closed and self._opened.stopped.is_set()
+
+    @property
     def parked(self) -> bool:
         return self._opened.stopped.is_set() and not self._closed and not self._opened.failure
 
     @property
     def idle(self) -> bool:
-        """Nobody waits for this agent, no turn runs and nothing pending starts one."""
-        return not self._users and not self._opened.loop.busy
+        """Nobody waits for this agent, no turn runs and nothing pending starts one.
+
+        A log without events has no file that it could be woken from, so it stays open.
+        """
+        empty = self.log.live.session.next_seq == 0
+        return not (empty or self._users or self._opened.loop.busy)
 
     async def ask(self, text: str, *, idempotency_key: str | None = None) -> Turn:
         """Send a prompt and wait for the turn that answers it; its end is durable by then.
@@ -128,8 +146,13 @@ class Agent:
             return await self._leave(opened, _prompt(text, source, idempotency_key))
 
     async def answer(self, seq: int) -> Turn:
-        """Wait for the turn that answers the prompt at `seq`; as `ask` does."""
+        """Wait for the turn that answers the prompt at `seq`; as `ask` does.
+
+        Raises `NoSuchPrompt` where no prompt of this session stands.
+        """
         async with self._awake() as opened:
+            if not opened.log.live.answers.knows(seq):
+                raise NoSuchPrompt(seq)
             with self._waits.on(opened.ref.actor):
                 return await self._answer(opened, seq)
 
@@ -226,7 +249,7 @@ class Agent:
             loop.running,
             len(live.rules.inbox.pending),
             live.durable_seq,
-            live.observer_errors,
+            self._feed.observer_errors,
             loop.abandoned_threads,
         )
 
@@ -300,8 +323,13 @@ class Agent:
         return int(event.seq)
 
     async def _leave(self, opened: Opened, entry: Draft) -> int:
-        seq = await self._append_entry(opened, entry)
-        self._wake(opened)
+        try:
+            (event,) = await self._ending(opened, opened.log.append(entry))
+            seq = int(event.seq)
+        except KeyUsed as used:
+            seq = used.seq
+        self._wake(opened)  # before the first wait that can be cancelled: what stands gets a turn
+        await self._ending(opened, opened.log.flush())
         return seq
 
     def _wake(self, opened: Opened) -> None:

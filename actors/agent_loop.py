@@ -8,7 +8,7 @@ from typing import TypeGuard
 import attrs
 import trio
 
-from actors.kernel import Ask, Mail, Mailbox, waiting_chain
+from actors.kernel import Ask, Mail, Mailbox
 from actors.log_writer import KeyUsed
 from actors.seams import StartSource
 from actors.session_log import SessionLog
@@ -105,7 +105,7 @@ class AgentLoop:
         Started again by its supervisor, it first closes the turn that the last life left open and
         lets a recovery turn answer its input. Raises `InvariantViolation` to end the session.
         """
-        waiting_chain.set((mailbox.actor,))  # a recovery turn runs before any mail brings one
+        mailbox.at_work()  # a recovery turn runs before any mail brings one
         restarted, self._started = self._started, True
         self.recovers = restarted or self._continues
         if restarted:

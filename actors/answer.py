@@ -18,7 +18,7 @@ import trio
 
 from runtime.llm.chat_stream import ChatDecoder
 from runtime.llm.chunks import Chunk
-from runtime.llm.error_body import parsed, plain
+from runtime.llm.error_body import parsed, plain, without
 from runtime.llm.failures import (
     Failure,
     LlmFailure,
@@ -88,7 +88,7 @@ class HttpStream:
         self._bytes = response.aiter_raw()
         self._wait = wait
         self._key = key
-        self._decoder = ChatDecoder()
+        self._decoder = ChatDecoder(key)
 
     async def check(self) -> None:
         """Raise the `LlmFailure` of a response that is no stream.
@@ -98,22 +98,21 @@ class HttpStream:
         kind = self._response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if not self._response.is_success or kind in ("application/json", "text/html"):
             said = await self._excerpt()
-            raise LlmFailure(_refusal(self._wait.url, self._response, kind, said))
+            raise LlmFailure(_refusal(self._wait.url, self._response, kind, said, self._key))
 
     async def receive(self) -> list[Chunk]:
         """The next chunks, or [] once the answer is complete; raises `LlmFailure`.
 
         Cancelling it ends the answer: nothing more comes.
         """
-        with _hiding(self._key):
-            while not self._decoder.done:
-                if self._decoder.failure is not None:
-                    raise LlmFailure(self._decoder.failure)
-                data = await self._read()
-                chunks = self._decoder.feed(data) if data else self._decoder.close()
-                if chunks:
-                    return chunks
-            return []
+        while not self._decoder.done:
+            if self._decoder.failure is not None:
+                raise LlmFailure(self._decoder.failure)
+            data = await self._read()
+            chunks = self._decoder.feed(data) if data else self._decoder.close()
+            if chunks:
+                return chunks
+        return []
 
     async def close(self) -> None:
         """Keep the connection when the answer is complete, else close it, cancelled or not.
@@ -155,16 +154,18 @@ class HttpStream:
         return seen.replace(self._key.encode(), b"[removed]") if self._key else seen
 
 
-def _refusal(url: str, response: httpx2.Response, kind: str, said: bytes) -> Failure:
+def _refusal(
+    url: str, response: httpx2.Response, kind: str, said: bytes, key: str | None
+) -> Failure:
     status = response.status_code
     if response.has_redirect_location:
-        to = plain(response.headers["location"])
+        to = without(key, plain(response.headers["location"]))
         return Failure("INVALID_REQUEST", f"{url} has moved; set the base URL to {to}", status)
     if not response.is_success:
-        return failure_from_response(status, response.headers, said, time.time())
+        return failure_from_response(status, response.headers, said, time.time(), key)
     body = parsed(said)
     if isinstance(body, dict) and body.get("error"):
-        return failure_from_error(body)
+        return failure_from_error(body, key)
     problem = f"{url} sent {kind} and no stream of events; check the base URL"
     return Failure("MALFORMED_RESPONSE", f"{problem}: {plain(said[:200].decode(errors='replace'))}")
 
@@ -183,15 +184,3 @@ def _is_tls(error: BaseException | None) -> bool:
     while error is not None and not isinstance(error, ssl.SSLError):
         error = error.__cause__ or error.__context__
     return error is not None
-
-
-@contextmanager
-def _hiding(key: str | None) -> Iterator[None]:
-    """Take `key` out of what a provider says in a stream: some quote a key that they refuse."""
-    try:
-        yield
-    except LlmFailure as error:
-        if not key or key not in error.failure.message:
-            raise
-        message = error.failure.message.replace(key, "[removed]")
-        raise LlmFailure(attrs.evolve(error.failure, message=message)) from None

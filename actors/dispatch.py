@@ -108,9 +108,13 @@ class Dispatch:
         """Check beside the request; a violation closes the stream before anything is kept."""
         attempts.cleared = trio.Event()
         answers: list[Answer] = []
+        failures: list[LlmFailure] = []
 
         async def send() -> None:
-            answers.append(await attempts.run(model, offer.encoded.body, self._retries))
+            try:
+                answers.append(await attempts.run(model, offer.encoded.body, self._retries))
+            except LlmFailure as failure:  # a request that failed is checked all the same
+                failures.append(failure)
 
         try:
             async with trio.open_nursery() as nursery:
@@ -121,6 +125,8 @@ class Dispatch:
         except BaseExceptionGroup as group:
             error = sole_error(group)
             raise error from error.__cause__
+        if failures:
+            raise failures[0]
         return answers[0]
 
 

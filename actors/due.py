@@ -36,28 +36,32 @@ class DueEntries:
     seams: Seams
 
     async def claims(self, turn: int, *, first: bool) -> tuple[Claim, ...]:
-        """Judge what is due and say what it becomes; a blocked prompt leaves the inbox here.
+        """Judge what is due and say what it becomes; a blocked entry leaves the inbox here.
 
-        Raises `AllRejected` when there were prompts and none may pass, or none is left.
+        Raises `AllRejected` when there were prompts and none may pass, or none is left, and where
+        a turn went on for steering alone that may not pass.
         """
         pending = dict(self.log.live.rules.inbox.pending)
         rejected: str | None = None
         found, prompts = [], 0
         for seq, entry in pending.items():
-            if entry.target == "step":
-                found.append(Claim(seq, _message(entry, entry.content, turn)))
-            elif first:
+            if entry.target == "step" or first:
                 verdict = await self._judge(turn, seq, entry)
                 if isinstance(verdict, Reject):
                     rejected = verdict.reason
                 else:
-                    prompts += 1
+                    prompts += entry.target == "turn"
                     found.append(_claim(seq, entry, verdict, turn))
-        if rejected is not None and not prompts:
+        if rejected is not None and not prompts and (first or self._answered(found)):
             raise AllRejected(rejected)
         if first and all(isinstance(claim.message, ContextMessage) for claim in found):
             raise AllRejected(WITHDRAWN)
         return tuple(found)
+
+    def _answered(self, found: list[Claim]) -> bool:
+        """Whether the model has said its last word and nothing new would come with a request."""
+        tally = self.log.live.answers.current
+        return not found and tally is not None and tally.answered
 
     def still_pending(self, claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
         """The claims whose entries nobody took back while seams had their say.
@@ -74,7 +78,7 @@ class DueEntries:
         content: tuple[Block, ...] = entry.content
         context: tuple[Block, ...] = ()
         for seam in self.seams.prompt_submit:
-            verdict = await seam(PromptView(turn, seq, content, entry.source))
+            verdict = await seam(PromptView(turn, seq, content, entry.source, entry.kind))
             if isinstance(verdict, Reject):
                 await self._block(seq, entry, verdict.reason)
                 return verdict

@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 
 import attrs
 import trio
 
-from actors.kernel import Mail, Mailbox, Promise
+from actors.kernel import Mail, Mailbox, Promise, waiting_chain
 from actors.session_log import (
     Append,
     Claim,
@@ -40,17 +41,19 @@ async def log_writer(
     grant: Grant,
     owner: Owner,
     clock: Callable[[], int],
+    check: Callable[[], object] = lambda: None,
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
     """Own `live` and `grant` until the mailbox closes; then drain, sync and release.
 
-    `clock` gives epoch milliseconds, the label of new events. Raises `LogFailed` when the store
+    `clock` gives epoch milliseconds, the label of new events; `check` may refuse the replayed log
+    by raising, before anything is written. Raises `LogFailed` when the store
     does: the session is over, and what was acknowledged is on disk.
     """
     writer = _Writer(live, grant, clock, mailbox.promise)
     try:
-        await writer.open(owner)
+        await writer.open(owner, check)
         task_status.started()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(writer.sync_on_demand)
@@ -92,7 +95,7 @@ class _Writer:
         self._waiting: list[tuple[int, Promise[int]]] = []
         self._wanted = trio.Event()
 
-    async def open(self, owner: Owner) -> None:
+    async def open(self, owner: Owner, check: Callable[[], object]) -> None:
         """Replay the stored log; take it over and repair it in one batch, or wait for the first."""
         live = self._live
         self._grant.watch(live.feed.reached)
@@ -100,6 +103,7 @@ class _Writer:
             live.session.replay(event)
             live.rules.apply(event)
             live.follow(event)
+        check()
         opening = [draft(SessionOwner(self._grant.term, owner))]
         if self._grant.recovered is not None:
             opening.append(draft(self._grant.recovered))
@@ -189,17 +193,20 @@ class _Writer:
         try:
             for event in events:
                 live.follow(event)
-                for observer in tuple(live.observers):
+                for observer in tuple(live.feed.observers):
                     self._notify(observer, event)
         finally:
             live.publishing = False
         live.feed.wake()
 
     def _notify(self, observer: Callable[[Event], None], event: Event) -> None:
+        # A task that an observer starts is nobody's wait.
+        context = copy_context()
+        context.run(waiting_chain.set, ())
         try:
-            observer(event)
+            context.run(observer, event)
         except Exception:  # noqa: BLE001 - a user's observer concerns nobody else
-            self._live.observer_errors += 1
+            self._live.feed.observer_errors += 1
             _log.exception("an observer of session %s failed", self._live.session_id)
 
     async def fail_with_the_log(self) -> None:

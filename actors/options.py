@@ -17,6 +17,7 @@ from runtime.header import EpochHeader, LlmCallConfig
 from runtime.json import Json
 from runtime.llm.providers import Provider, split_model
 from runtime.llm.trace import Setting
+from runtime.llm.wires import CHAT
 
 
 class AgentOptions(TypedDict, total=False):
@@ -71,7 +72,7 @@ def configure(
 
     `find` gives a provider's record by name, None for a scripted one; it raises for an unknown
     name. Raises `InvalidOption`, `InvalidModelName`, `DuplicateTool`, `InvalidTool`, and
-    `NotLosslessJson` for what no request header could hold.
+    `NotLosslessJson` and `ExtraRefused` for what no request could hold.
     """
     check_options(given)
     options = Options(
@@ -81,7 +82,9 @@ def configure(
         seams=given.get("seams", Seams()),
         budgets=given.get("budgets", Budgets()),
     )
-    codec.canonical(EpochHeader(options.config, options.system, options.schemas()))
+    header = EpochHeader(options.config, options.system, options.schemas())
+    codec.canonical(header)
+    CHAT.head(header)
     return options
 
 

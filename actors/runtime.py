@@ -25,7 +25,7 @@ from actors.waits import Waits
 from actors.wire import HttpModel, Model, close_client, make_client
 from runtime.events import Owner
 from runtime.llm.chunks import Chunk
-from runtime.llm.providers import Provider, find_provider, read_key
+from runtime.llm.providers import Provider, find_provider, read_key, split_model
 from runtime.storage.header import SessionHeader, check_session_id
 
 Durability: TypeAlias = Literal["power", "process", "none"]
@@ -113,6 +113,8 @@ class Runtime:
             durability=self._durability,
         )
         check_options(options)
+        if "model" in options:
+            self._find(split_model(options["model"])[0])
         await self.store.fork(check_session_id(session_id), at, header)
         return await self._open(await self.store.acquire(header.id), options, continues=False)
 
@@ -146,7 +148,7 @@ class Runtime:
             partial(self.store.reader, header.id),
             self._waits,
         )
-        self._agents.append(agent)
+        self._agents = [*(kept for kept in self._agents if not kept.closed), agent]
         return agent
 
     async def _park_idle(self, park_after: float) -> None:

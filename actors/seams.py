@@ -29,6 +29,7 @@ class PromptView:
     queued_seq: int
     content: tuple[Block, ...]
     source: Source
+    kind: Literal["prompt", "steer", "inject"]
 
 
 @attrs.frozen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import attrs
@@ -101,7 +102,7 @@ async def open_session(
     try:
         with trio.CancelScope(shield=True):
             async with open_supervisor(header.id) as tree:
-                log = await _start_writer(tree, live, grant, host)
+                log = await _start_writer(tree, live, grant, options, host)
                 mode = options.get("invariants", "enforce")
                 clearance = await _start_invariants(tree, host.store, open_reader, mode)
                 make = _instances(log, clearance, options, host, open_reader, listeners)
@@ -148,12 +149,21 @@ _LOOP = Spec(
 """A loop is restarted from what the log says, unless it is the log or the checks that failed."""
 
 
-async def _start_writer(tree: Supervisor, live: LiveLog, grant: Grant, host: Host) -> SessionLog:
-    spec = Spec("log writer", mailbox=64, shutdown=30)
-    writer = await tree.start(log_writer, live, grant, host.owner, host.clock, spec=spec)
-    unanswered = live.rules.pairing.unbalanced()
+def _check_history(live: LiveLog, options: AgentOptions, host: Host) -> None:
+    """Refuse what cannot go on before anything is written; the open step's calls get results."""
+    step = live.rules.structure.step
+    unanswered = live.rules.pairing.unbalanced(() if step is None else step.waiting)
     if unanswered:
         raise HistoryUnbalanced(unanswered)
+    configure(options, live.session.header, host.find)
+
+
+async def _start_writer(
+    tree: Supervisor, live: LiveLog, grant: Grant, options: AgentOptions, host: Host
+) -> SessionLog:
+    spec = Spec("log writer", mailbox=64, shutdown=30)
+    check = partial(_check_history, live, options, host)
+    writer = await tree.start(log_writer, live, grant, host.owner, host.clock, check, spec=spec)
     return SessionLog(live, writer)
 
 

@@ -72,13 +72,16 @@ class Flush(Ask[Promise[int]]):
 class Feed:
     """How far one session's log has come, for everybody who waits for more of it.
 
-    It outlives the parking of the session; `ended` says why there will never be more.
+    It outlives the parking of the session, and so do its observers; `ended` says why there will
+    never be more.
     """
 
     def __init__(self) -> None:
         self.progress = Progress(-1, -1)
         self.changed = trio.Event()
         self.ended: Exception | None = None
+        self.observers: list[Callable[[Event], None]] = []
+        self.observer_errors = 0
 
     def reached(self, progress: Progress) -> None:
         self.progress = progress
@@ -104,8 +107,6 @@ class LiveLog:
         self.rules = Rules(self.session.surface, seed_length)
         self.answers = Answers(seed_length)
         self.repair = Repair(seed_length)
-        self.observers: list[Callable[[Event], None]] = []
-        self.observer_errors = 0
         self.publishing = False
 
     @property
@@ -183,5 +184,6 @@ class SessionLog:
         An observer's error is logged and counted, and concerns nobody else. It must not append:
         what it wants to add it hands to a task of its own.
         """
-        self.live.observers.append(callback)
-        return lambda: self.live.observers.remove(callback)
+        observers = self.live.feed.observers
+        observers.append(callback)
+        return lambda: observers.remove(callback)

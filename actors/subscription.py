@@ -10,6 +10,9 @@ from runtime.envelope import Event, decode_line
 from runtime.storage.framing import Record
 from runtime.storage.reader import LogReader
 
+READ_BYTES = 65536
+"""About how much one read brings."""
+
 
 class Subscription:
     """An async iterator over the events of a log, without gap or double.
@@ -52,8 +55,8 @@ class Subscription:
             return
         if self._reader is None:
             self._reader = self._open_reader()
-        records = self._reader.read_new()
-        self._read.extend(record for record in records if record.seq >= self._from_seq)
+        while not self._read and (records := self._reader.read_new(READ_BYTES)):
+            self._read.extend(record for record in records if record.seq >= self._from_seq)
 
     def close(self) -> None:
         """Give the descriptor back; safe to call again."""

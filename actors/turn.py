@@ -34,8 +34,8 @@ from runtime.storage.errors import LogFailed, StoreFull
 
 _log = logging.getLogger("refold")
 
-CLOSE_SECONDS = 10.0
-"""How long a cancelled turn may take to write its last events."""
+CLOSE_SECONDS = 45.0
+"""How long a turn may take to write its last events: longer than a store waits for a sync."""
 
 ABORTED = (
     "This call was aborted while it ran. Check the state of whatever it touches before making it "
@@ -121,6 +121,9 @@ async def _attempt(instance: LoopInstance, progress: Progress, cancel: Cancel) -
             raise
         if not cancel.scope.cancel_called:
             return _failed(instance, error)
+        _log.warning(
+            "a cancelled turn of session %s failed", instance.log.session_id, exc_info=error
+        )
     return cancel.reason
 
 
@@ -157,18 +160,24 @@ async def _steps(instance: LoopInstance, progress: Progress) -> EndReason:
     assert tally is not None, "a turn is open"
     prompts = tally.trigger.kind != "recovery"
     while True:
-        answer = await instance.step(tally.turn, progress.context, prompts=prompts)
+        try:
+            answer = await instance.step(tally.turn, progress.context, prompts=prompts)
+        except AllRejected:
+            if not tally.answered:
+                raise
+            break  # what it went on for may not pass, and it has answered already
         prompts = False
         progress.max_tokens = progress.max_tokens or answer.finish == "max-tokens"
         goes_on = await instance.goes_on(tally.turn, answer.message)
         progress.stopped = goes_on == "stopped"
         if goes_on != "yes":
-            return EndReason("max-tokens" if progress.max_tokens else "completed")
+            break
         spent = budgets.spent(tally)
         if spent is not None:
             return EndReason("budget", limit=spent)
         await log.append(*progress.context, draft(StepEnd(tally.turn, tally.step)))
         progress.context = []
+    return EndReason("max-tokens" if progress.max_tokens else "completed")
 
 
 async def _close(log: SessionLog, reason: EndReason, progress: Progress) -> None:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from actors.kernel import AskCycle, waiting_chain
+from actors.kernel import AskCycle, waiting
 
 
 class Waits:
@@ -22,11 +22,11 @@ class Waits:
     @contextmanager
     def on(self, target: str) -> Iterator[None]:
         """Note that this task waits for a turn of the loop `target`; raises `AskCycle` at once."""
-        chain = waiting_chain.get()
+        chain = waiting()
         if not chain:
             yield
             return
-        asker = chain[-1]
+        asker = chain[-1].actor
         circle = self._path(target, asker)
         if circle is not None:
             raise AskCycle((asker, *circle))

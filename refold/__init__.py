@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from actors.agent import Agent as Agent
+    from actors.agent import NoSuchPrompt as NoSuchPrompt
     from actors.agent import PromptRemoved as PromptRemoved
     from actors.invariants import InvariantViolation as InvariantViolation
     from actors.kernel import ActorCrashed as ActorCrashed
@@ -83,6 +84,7 @@ _HOMES = {
     "open": "actors.runtime",
     "Outcome": "actors.tools",
     "Pattern": "actors.tools",
+    "NoSuchPrompt": "actors.agent",
     "PromptRemoved": "actors.agent",
     "PromptView": "actors.seams",
     "Provider": "runtime.llm.providers",

@@ -21,7 +21,7 @@ from runtime.events import (
     TurnStart,
 )
 from runtime.llm.chunks import Usage
-from runtime.messages import Source, text_of
+from runtime.messages import Source, text_of, tool_calls
 
 
 @attrs.frozen
@@ -51,11 +51,13 @@ class Tally:
     step: int = 0
     claimed: list[int] = attrs.field(factory=list)
     offered: frozenset[int] = frozenset()
+    answered: bool = False
 
     def see(self, message: AssistantMessage) -> None:
         self.step = message.step
         self.text = text_of(message.content)
         self.usage = add_usage(self.usage, message.usage or Usage())
+        self.answered = not message.interrupted and not tool_calls(message.content)
 
     def end(self, reason: EndReason, seq: int) -> Turn:
         return Turn(self.turn, self.text, reason, self.usage, seq, self.start_seq)
@@ -103,7 +105,7 @@ class Answers:
             case InboxRemoved(queued_seqs=seqs, outcome=outcome):
                 self._remove(seqs, outcome)
         if self.current is not None and event.type in SURFACE:
-            self._claim(event.source_event_seqs or ())
+            self._take(event.source_event_seqs or ())
 
     def _start(self, turn: int, trigger: Trigger, seq: int) -> None:
         recovery = trigger.kind == "recovery"  # it takes no prompt but those of the last turn
@@ -113,6 +115,13 @@ class Answers:
         self.recoveries = self.recoveries + 1 if recovers else 0
         if recovers and self._last is not None:
             self._claim(self._last.claimed)
+
+    def _take(self, seqs: Iterable[int]) -> None:
+        assert self.current is not None
+        before = len(self.current.claimed)
+        self._claim(seqs)
+        if len(self.current.claimed) > before:
+            self.current.answered = False
 
     def _claim(self, seqs: Iterable[int]) -> None:
         assert self.current is not None
@@ -148,6 +157,11 @@ class Answers:
         """
         return self._taken_by.get(queued_seq)
 
+    def knows(self, queued_seq: int) -> bool:
+        """Whether an entry of this session stands at that seq, taken, pending or removed."""
+        places = (self._taken_by, self._unclaimed, self.removed)
+        return any(queued_seq in place for place in places)
+
     def place_of(self, turn: int) -> tuple[int, int] | None:
         """The seqs of a finished turn's start and end."""
         return self._places.get(turn)
@@ -161,6 +175,8 @@ class Answers:
         if self.current is not None or self._last is None or not self._last.claimed:
             return None
         last = self._finished[self._last.turn]
+        if self._last.answered:
+            return None
         return self._last.trigger.source if last.reason.kind == "interrupted" else None
 
 

@@ -103,6 +103,7 @@ def test_the_public_names_are_these() -> None:
         "MaxLen",
         "Message",
         "MinLen",
+        "NoSuchPrompt",
         "Outcome",
         "Pattern",
         "PromptRemoved",

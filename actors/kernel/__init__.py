@@ -7,7 +7,7 @@ from actors.kernel.errors import (
     MailboxFull,
     RestartLimit,
 )
-from actors.kernel.mailbox import Ask, Mail, Mailbox, Promise, Ref, waiting_chain
+from actors.kernel.mailbox import Ask, Mail, Mailbox, Promise, Ref, waiting, waiting_chain
 from actors.kernel.spec import Spec, sole_error
 from actors.kernel.supervisor import ActorSnapshot, Supervisor, open_supervisor
 
@@ -27,5 +27,6 @@ __all__ = [
     "Supervisor",
     "open_supervisor",
     "sole_error",
+    "waiting",
     "waiting_chain",
 ]

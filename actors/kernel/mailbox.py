@@ -22,8 +22,22 @@ M = TypeVar("M")
 Size: TypeAlias = "int | Literal['latest']"
 """How many messages may wait; `latest` keeps one, the newest, for displays of progress."""
 
-waiting_chain: ContextVar[tuple[str, ...]] = ContextVar("waiting_chain", default=())
+
+@attrs.define(eq=False)
+class Hop:
+    """An actor with mail in hand; `over` once it asks for the next, whoever it started then."""
+
+    actor: str
+    over: bool = False
+
+
+waiting_chain: ContextVar[tuple[Hop, ...]] = ContextVar("waiting_chain", default=())
 """The actors that wait for what this task does, the first asker first."""
+
+
+def waiting() -> tuple[Hop, ...]:
+    """Those of the chain that wait still: a task outlives the mail in whose hand it was started."""
+    return tuple(hop for hop in waiting_chain.get() if not hop.over)
 
 
 class Ask(Generic[R]):
@@ -80,7 +94,7 @@ class Mail(Generic[M]):
 
     message: M
     reply: Promise[Any] | None = attrs.field(default=None, repr=False)
-    chain: tuple[str, ...] = ()
+    chain: tuple[Hop, ...] = ()
 
     def answer(self, value: object) -> None:
         if self.reply is not None:
@@ -108,12 +122,13 @@ class Mailbox(Generic[M]):
         self._send, self._receive = trio.open_memory_channel[Mail[M]](capacity)
         self._dead_letter = dead_letter
         self._ended: Exception | None = None
+        self._hops: list[Hop] = []
 
     def __aiter__(self) -> Mailbox[M]:
         return self
 
     async def __anext__(self) -> Mail[M]:
-        self.taken_at = None
+        self._at_rest()
         try:
             return self._take(await self._receive.receive())
         except trio.EndOfChannel:
@@ -130,8 +145,19 @@ class Mailbox(Generic[M]):
         if mail.reply is not None:
             mail.reply.take_over(self.in_hand)
         self.taken_at = trio.current_time()
-        waiting_chain.set((*mail.chain, self.actor))
+        self.at_work(mail.chain)
         return mail
+
+    def at_work(self, chain: tuple[Hop, ...] = ()) -> None:
+        """From now on this task works for `chain` and this actor; an actor may begin so itself."""
+        self._hops.append(Hop(self.actor))
+        waiting_chain.set((*chain, self._hops[-1]))
+
+    def _at_rest(self) -> None:
+        self.taken_at = None
+        for hop in self._hops:
+            hop.over = True
+        self._hops.clear()
 
     def promise(self) -> Promise[Any]:
         """A further answer that this actor owes somebody, for work that a first one announced."""
@@ -143,7 +169,7 @@ class Mailbox(Generic[M]):
 
     def crashed(self, crash: Exception) -> None:
         """Fail what the actor had in hand; what is queued waits for the restarted one."""
-        self.taken_at = None
+        self._at_rest()
         _fail_all(self.in_hand, _crash_of(self.actor, crash))
 
     def close(self) -> None:
@@ -155,7 +181,7 @@ class Mailbox(Generic[M]):
         """The actor is gone, by stop or by `crash`: fail every ask, count and hand over tells."""
         error = ActorStopped(self.actor) if crash is None else _crash_of(self.actor, crash)
         self._ended = error
-        self.taken_at = None
+        self._at_rest()
         while (mail := self._drained()) is not None:
             if mail.reply is None:
                 self.lost += 1
@@ -183,8 +209,9 @@ class Mailbox(Generic[M]):
 
     def put_nowait(self, mail: Mail[M]) -> None:
         self._refuse_when_ended()
-        if self._newest_wins:
-            self._drained()
+        if self._newest_wins and (displaced := self._drained()) is not None:
+            self.lost += displaced.reply is None
+            displaced.fail(MailboxFull(self.actor))
         try:
             self._send.send_nowait(mail)
         except trio.WouldBlock:
@@ -244,9 +271,10 @@ class Ref(Generic[M]):
         return reply.result()
 
     async def _post(self, message: Ask[R]) -> Promise[R]:
-        chain = waiting_chain.get()
-        if self.actor in chain:
-            raise AskCycle((*chain[chain.index(self.actor) :], self.actor))
+        chain = waiting()
+        names = [hop.actor for hop in chain]
+        if self.actor in names:
+            raise AskCycle((*names[names.index(self.actor) :], self.actor))
         reply: Promise[R] = Promise(self._mailbox.queued)
         try:
             await self._mailbox.put(Mail(cast("M", message), reply, chain))

@@ -7,6 +7,7 @@ with everything that came of it. What was written and nobody waits for is synced
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
@@ -33,6 +34,12 @@ SIDE_BY_SIDE = 8
 
 WHOLE_FILE_SYSTEM = 16
 """From how many dirty files on one sync of the file system is cheaper."""
+
+
+STOP_SECONDS = 30.0
+"""How long the thread may take to end; a disk that hangs must not keep the program."""
+
+_log = logging.getLogger("refold")
 
 
 @attrs.frozen
@@ -103,8 +110,10 @@ class Committer:
         thread, self._thread = self._thread, None
         if thread is not None:
             self._queue.put(None)
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(thread.join)
+            with trio.move_on_after(STOP_SECONDS, shield=True):
+                await trio.to_thread.run_sync(thread.join, abandon_on_cancel=True)
+                return
+            _log.error("the committer did not end within %g s; its disk may hang", STOP_SECONDS)
 
     def _run(self) -> None:
         going = True
@@ -116,7 +125,7 @@ class Committer:
                 assert self._token is not None
                 self._token.run_sync_soon(_deliver_all, outcomes)
         if self._pool is not None:
-            self._pool.shutdown()
+            self._pool.shutdown(wait=False)
 
     def _take(self) -> list[Work | None]:
         """All that is enqueued, waiting for the first or for a background sync; None is the end."""
@@ -149,9 +158,8 @@ class Committer:
         """Write a log's batches; one that failed once takes no more, or there would be a gap."""
         if not work.batches or work.log in self._failed:
             return
-        try:
-            work.log.append(*work.batches)
-        except Broken as failure:
+        failure = _failure_of(work.log, lambda: work.log.append(*work.batches))
+        if failure is not None:
             self._failed[work.log] = failure
             return
         self.statistics.writes += 1
@@ -182,10 +190,8 @@ class Committer:
         if work.close:
             self._dirty.pop(log, None)
             self._failed.pop(log, None)
-            try:
-                log.close()
-            except Broken as late:
-                failure = failure or late
+            late = _failure_of(log, log.close)
+            failure = failure or late
         outcome = Outcome(log.next_seq - 1, log.durable_seq, failure, closed=work.close)
         return work.deliver, outcome
 
@@ -206,10 +212,18 @@ def _deliver_all(outcomes: list[Delivery]) -> None:
 
 
 def _sync_one(log: JsonlLog) -> Broken | None:
+    return _failure_of(log, log.sync)
+
+
+def _failure_of(log: JsonlLog, work: Callable[[], object]) -> Broken | None:
+    """What the work failed with. A surprise is that log's end and must not end the thread."""
     try:
-        log.sync()
+        work()
     except Broken as failure:
         return failure
+    except Exception as error:  # noqa: BLE001 - whatever it is, other logs go on
+        _log.exception("the log of session %s met an unexpected error", log.header.id)
+        return LogFailed(log.header.id, f"{type(error).__name__}: {error}", log.durable_seq)
     return None
 
 

@@ -96,8 +96,10 @@ class RequestEncoder:
         )
 
     def _restart(self, header: EpochHeader, generation: int) -> None:
-        self._kept = bytearray()
-        self._continued = Continued(self._wire, header, self._kept.extend)
+        kept = bytearray()
+        # A header that this codec refuses leaves the encoding as it was.
+        continued = Continued(self._wire, header, kept.extend)
+        self._kept, self._continued = kept, continued
         self._generation, self._count = generation, 0
 
     def _add(self, derived: Sequence[Message]) -> Continued:

@@ -65,10 +65,12 @@ class ChatDecoder:
 
     Ends of blocks, usage and finish are held back until the terminal event, so that a stream that
     was cut never looks complete. How the bytes are split between calls changes nothing: a failure
-    behind chunks that came with it is raised by the next call.
+    behind chunks that came with it is raised by the next call. The API `key` is taken out of what
+    the provider reports.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, key: str | None = None) -> None:
+        self._key = key
         self._events = SseSplitter()
         self._prose: dict[str, _Prose] = {}
         self._calls = Calls()
@@ -140,7 +142,7 @@ class ChatDecoder:
 
     def _event(self, event: SseEvent) -> Iterator[Chunk]:
         if event.name == "error":
-            raise LlmFailure(failure_from_error(readable(event.data)))
+            raise LlmFailure(failure_from_error(readable(event.data), self._key))
         try:
             payload = parsed(event.data)
         except ValueError:
@@ -150,7 +152,7 @@ class ChatDecoder:
         if not isinstance(payload, dict):
             raise _malformed("an event that is not an object")
         if payload.get("error") or payload.get("object") == "error":
-            raise LlmFailure(failure_from_error(payload))
+            raise LlmFailure(failure_from_error(payload, self._key))
         self._usage = usage(payload.get("usage")) or self._usage
         for choice in map(as_object, as_list(payload.get("choices"))):
             # Only the first answer is wanted, should `n` have asked for more.

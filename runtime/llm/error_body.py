@@ -29,8 +29,18 @@ class Said:
     request_id: str = ""
 
     @classmethod
-    def of(cls, body: object) -> Said:
-        """Read `{"error": ...}` around an object or text, a bare object, a list of one, or text."""
+    def of(cls, body: object, key: str | None = None) -> Said:
+        """Read `{"error": ...}` around an object or text, a bare object, a list of one, or text.
+
+        Some providers quote a `key` that they refuse: it is taken out before anything is cut.
+        """
+        said = cls._read(body)
+        return attrs.evolve(
+            said, text=without(key, said.text), request_id=without(key, said.request_id)
+        )
+
+    @classmethod
+    def _read(cls, body: object) -> Said:
         if isinstance(body, list) and body:
             body = body[0]
         if not isinstance(body, dict):
@@ -45,6 +55,11 @@ class Said:
             _status(fields.get("code")),
             request_id if isinstance(request_id, str) else "",
         )
+
+
+def without(key: str | None, text: str) -> str:
+    """`text` with the key taken out of it."""
+    return text.replace(key, "[removed]") if key else text
 
 
 def _told(fields: Mapping[str, Any]) -> str:

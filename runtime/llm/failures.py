@@ -10,7 +10,7 @@ from email.utils import parsedate_tz
 import attrs
 
 from runtime.errors import Broken
-from runtime.llm.error_body import MESSAGE_LIMIT, Said, code_of, parsed, plain, sentence
+from runtime.llm.error_body import MESSAGE_LIMIT, Said, code_of, parsed, plain, sentence, without
 
 RETRYABLE: frozenset[str] = frozenset(
     (
@@ -49,29 +49,33 @@ class LlmFailure(Broken):
 
 
 def failure_from_response(
-    status: int, headers: Mapping[str, str], body: bytes, now: float | None = None
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    now: float | None = None,
+    key: str | None = None,
 ) -> Failure:
     """The failure that an HTTP response other than a success reports.
 
     `now` is seconds since the epoch; without it a `retry-after` that is a date is left out. Header
-    names count in any case. Never raises, whatever the body holds.
+    names count in any case. The API `key`, quoted, is removed. Never raises, whatever is said.
     """
-    said = Said.of(parsed(body))
+    said = Said.of(parsed(body), key)
     lower = {name.lower(): value for name, value in headers.items()}
     code = code_of(said, status)
-    request_id = lower.get("x-request-id") or lower.get("request-id") or said.request_id
+    named = lower.get("x-request-id") or lower.get("request-id") or said.request_id
     return Failure(
         code,
         sentence(code, said, f" (HTTP {status})"),
         status,
         retry_after_ms(lower, now),
-        _request_id(request_id),
+        _request_id(without(key, named)),
     )
 
 
-def failure_from_error(error: object) -> Failure:
+def failure_from_error(error: object, key: str | None = None) -> Failure:
     """The failure that an error object inside a stream reports; never raises."""
-    said = Said.of(error)
+    said = Said.of(error, key)
     code = code_of(said, said.status)
     return Failure(code, sentence(code, said), said.status, request_id=_request_id(said.request_id))
 

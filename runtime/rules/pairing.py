@@ -5,7 +5,7 @@ The surface is walked in order: a call opens, its result closes it. Ids are comp
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import attrs
 
@@ -54,14 +54,15 @@ class Pairing:
             return 6, "a replacement must leave every call with its result on the surface"
         return None
 
-    def unbalanced(self) -> tuple[int, ...]:
-        """The seqs of surface events with a call that no later result answers."""
+    def unbalanced(self, apart: Collection[str] = ()) -> tuple[int, ...]:
+        """The seqs of surface events with a call, not in `apart`, that no later result answers."""
         holders: dict[str, int] = {}
         for node in self._surface.nodes:
             holders.update(dict.fromkeys(self._calls.get(node, ()), node))
             if node in self._results:
                 holders.pop(self._results[node].call_id, None)
-        return tuple(sorted(set(holders.values())))
+        left = {holder for call, holder in holders.items() if call not in apart}
+        return tuple(sorted(left))
 
     def _unpaired(self, nodes: Iterable[int]) -> list[str]:
         return self._walk_on([], nodes)[0]

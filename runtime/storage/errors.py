@@ -117,9 +117,8 @@ class NoForkPoint(Refused):
     nearest: int | None
 
     def __str__(self) -> str:
-        hint = (
-            "it has none yet" if self.nearest is None else f"the nearest before is {self.nearest}"
-        )
+        nearest = f"the nearest before is {self.nearest}"
+        hint = "no turn has ended before that" if self.nearest is None else nearest
         at = "its end" if self.seq is None else f"seq {self.seq}"
         return f"session {self.session!r} can be forked at a turn/end and not at {at}; {hint}"
 
@@ -153,7 +152,7 @@ class LogCorrupt(Broken):
         what = "a header" if self.expected_seq is None else f"seq {self.expected_seq}"
         return (
             f"{self.path} is damaged at byte {self.offset}, line {self.line}: expected {what}, "
-            f"found {self.found}; restore the file from a copy, or export what stands before it"
+            f"found {self.found}; restore the file from a copy"
         )
 
 

@@ -6,6 +6,7 @@ import errno
 import os
 import threading
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -20,6 +21,8 @@ from refold import Call, Delay, Deny, End, Hang, Say, Script, Seams
 from runtime.envelope import Event, draft
 from runtime.events import ContextMessage, EndReason, ToolResult
 from runtime.header import LlmCallConfig, RequestHeader
+from runtime.llm.chat import ExtraRefused
+from runtime.llm.providers import UnknownProvider
 from runtime.messages import Message, Source, TextBlock, text_of, tool_calls
 from runtime.storage.errors import LogFailed
 from runtime.storage.memory import MemoryPort
@@ -699,3 +702,73 @@ async def test_an_agent_can_be_parked_right_after_it_answered() -> None:
             assert (await agent.ask("hello")).text == "yes"
             await agent.park()
             assert agent.parked
+
+
+async def test_an_agent_whose_log_is_empty_yet_is_not_parked(tmp_path: Path) -> None:
+    async with refold.open(tmp_path, providers=[Script([Say("hi")])]) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+        await agent.park()
+        assert not agent.parked
+        assert (await agent.ask("hello")).text == "hi"
+
+
+async def test_an_observer_outlives_parking_and_its_tasks_wait_for_nobody() -> None:
+    seen: list[str] = []
+    answers: list[str] = []
+    async with refold.open(
+        "memory:", providers=[Script([Say("a"), Say("b"), Say("c")])]
+    ) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+
+        async def ask_back() -> None:
+            answers.append((await agent.ask("from an observer")).text)
+
+        def observer(event: Event) -> None:
+            seen.append(event.type)
+            if seen.count("turn/end") == 1 and event.type == "turn/end":
+                nursery.start_soon(ask_back)
+
+        async with trio.open_nursery() as nursery:
+            agent.log.observe(observer)
+            await agent.ask("one")
+        await agent.park()
+        await agent.ask("two")
+    assert answers == ["b"]
+    assert seen.count("turn/end") == 3
+
+
+async def test_a_cancelled_sender_does_not_leave_a_prompt_unstarted() -> None:
+    async with refold.open("memory:", providers=[Script([Say("hi")])]) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+        with trio.CancelScope() as scope:
+            agent.log.observe(lambda _event: scope.cancel())
+            await agent.prompt("hello")
+        assert scope.cancelled_caught
+        with trio.fail_after(5):
+            async for event in agent.events():
+                if event.type == "turn/end":
+                    break
+
+
+async def test_waiting_for_a_prompt_that_nobody_queued_is_refused() -> None:
+    async with refold.open("memory:", providers=[Script([Say("hi")])]) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+        await agent.ask("hello")
+        with pytest.raises(refold.NoSuchPrompt, match="seq 99"):
+            await agent.answer(99)
+
+
+async def test_what_cannot_be_asked_is_refused_before_anything_is_written() -> None:
+    async with refold.open("memory:", providers=[Script([Say("hi")])]) as runtime:
+        with pytest.raises(ExtraRefused):
+            await runtime.start_agent(model="script/m", extra={"messages": []})
+        assert await runtime.list() == []
+        agent = await runtime.start_agent(model="script/m")
+        await agent.ask("hello")
+        await agent.close()
+        before = stored_events(runtime, agent.session_id)
+        for attempt in (runtime.resume, runtime.fork):
+            with pytest.raises(UnknownProvider):
+                await attempt(agent.session_id, model="nobody/m")
+        assert await runtime.list() == [agent.session_id]
+        assert stored_events(runtime, agent.session_id) == before

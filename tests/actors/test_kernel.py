@@ -12,6 +12,7 @@ from actors.kernel import (
     Ask,
     Mailbox,
     MailboxFull,
+    Ref,
     Spec,
     open_supervisor,
 )
@@ -136,3 +137,50 @@ async def test_an_ask_cancelled_before_it_is_queued_leaves_nothing_behind() -> N
             await ref.ask_whole(Double(1))
         mailbox = ref._mailbox
         assert not mailbox.queued
+
+
+class Question(Ask[str]):
+    """Something to answer."""
+
+
+async def test_the_newest_message_of_a_display_fails_the_ask_that_it_displaces() -> None:
+    mailbox: Mailbox[object] = Mailbox("display", "latest", lambda _actor, _message: None)
+    ref = Ref(mailbox)
+    async with trio.open_nursery() as nursery:
+
+        async def ask() -> None:
+            with pytest.raises(MailboxFull):
+                await ref.ask(Question())
+
+        nursery.start_soon(ask)
+        await trio.testing.wait_all_tasks_blocked()
+        ref.tell_nowait("newer")
+        ref.tell_nowait("newest")
+    assert mailbox.lost == 1
+
+
+async def test_a_task_that_outlives_its_mail_asks_whom_it_wants() -> None:
+    async with trio.open_nursery() as nursery, open_supervisor("tree") as tree:
+        told: list[str] = []
+        answered = trio.Event()
+
+        async def ask_later() -> None:
+            await trio.testing.wait_all_tasks_blocked()
+            told.append(await ref.ask(Question()))
+            answered.set()
+
+        async def starter(
+            mailbox: Mailbox[Question], *, task_status: trio.TaskStatus[None]
+        ) -> None:
+            task_status.started()
+            async for mail in mailbox:
+                if not told:
+                    told.append("started")
+                    nursery.start_soon(ask_later)
+                mail.answer("later")
+
+        ref: Ref[Question] = await tree.start(starter, spec=Spec("starter"))
+        await ref.ask(Question())
+        with trio.fail_after(1):
+            await answered.wait()
+        assert told == ["started", "later"]

@@ -130,7 +130,7 @@ async def test_an_observers_error_is_contained_counted_and_keeps_later_observers
         log.observe(broken)
         log.observe(lambda event: seen.append(event.seq))
         await log.append(TODO, TODO)
-        assert log.live.observer_errors == 3
+        assert log.live.feed.observer_errors == 3
     assert seen == [0, 1, 2]
 
 

@@ -99,12 +99,11 @@ def assert_sound(runtime: refold.Runtime, agent: refold.Agent) -> list[Event]:
 @pytest.mark.parametrize(
     ("first", "crash"),
     [
-        (Say("lost"), after_a_step),
         ([Say("lost"), Hang()], after_five_seconds),
         (Call("count", {"upto": 2}), after_a_step),
         (Call("wait"), after_five_seconds),
     ],
-    ids=["after an answer", "in a stream", "after a tool", "in a tool"],
+    ids=["in a stream", "after a tool", "in a tool"],
 )
 async def test_a_crashed_loop_is_restarted_and_a_recovery_turn_answers_the_waiting_ask(
     first: Any,
@@ -138,6 +137,20 @@ async def test_a_crashed_loop_is_restarted_and_a_recovery_turn_answers_the_waiti
         assert_sound(runtime, agent)
 
 
+async def test_a_turn_that_had_answered_needs_no_recovery(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    crash_turns(monkeypatch, after_a_step)
+    script = Script([Say("the answer"), Say("fine")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+        turn = await agent.ask("the question")
+        assert (turn.turn, turn.text, turn.reason) == (1, "the answer", INTERRUPTED)
+        assert (await agent.ask("and now?")).text == "fine"
+        kinds = [kind for kind, _ in turns(assert_sound(runtime, agent))]
+        assert kinds == ["message", "message"]
+
+
 async def test_a_turn_that_had_claimed_nothing_needs_no_recovery(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -155,7 +168,7 @@ async def test_what_comes_while_the_loop_is_down_has_a_turn_of_its_own_after_the
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
     crash_turns(monkeypatch, after_a_step)
-    script = Script([Say("lost"), Say("recovered"), Say("fine")])
+    script = Script([Call("gone"), Say("recovered"), Say("fine")])
     answered: dict[str, refold.Turn] = {}
     async with refold.open("memory:", providers=[script]) as runtime:
         agent = await runtime.start_agent(model="script/m")
@@ -220,7 +233,7 @@ async def test_recovery_turns_that_fail_are_not_tried_for_ever(
         raise Tripped
 
     crash_turns(monkeypatch, *[after_a_step_and_a_while] * (RECOVERIES + 1))
-    script = Script([*[Say("lost")] * (RECOVERIES + 1), Say("fine")])
+    script = Script([*[Call("gone")] * (RECOVERIES + 1), Say("fine")])
     async with refold.open("memory:", providers=[script]) as runtime:
         agent = await runtime.start_agent(model="script/m")
         seq = await agent.prompt("hello")
@@ -249,7 +262,7 @@ async def test_too_many_crashes_end_the_session_and_every_ask_says_so(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
     crash_turns(monkeypatch, *[after_a_step] * 4)
-    script = Script([*[Say("lost")] * 4, Say("fine"), Say("fine")])
+    script = Script([*[Call("gone")] * 4, Say("fine"), Say("fine")])
     async with refold.open("memory:", providers=[script]) as runtime:
         agent = await runtime.start_agent(model="script/m")
         other = await runtime.start_agent(model="script/m")
@@ -293,7 +306,7 @@ async def test_closing_while_the_loop_is_down_leaves_a_log_that_can_be_continued
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
     crash_turns(monkeypatch, after_a_step)
-    script = Script([Say("lost"), Say("recovered")])
+    script = Script([Call("gone"), Say("recovered")])
     async with refold.open("memory:", providers=[script]) as runtime:
         agent = await runtime.start_agent(model="script/m")
         seq = await agent.prompt("hello")

@@ -120,9 +120,11 @@ async def test_audit_lets_a_good_request_stream_and_keeps_its_message() -> None:
     assert_within_rules(events)
 
 
-@pytest.mark.parametrize("answer", [[Say("streamed", pieces=2), Hang()], [Say("done at once")]])
+@pytest.mark.parametrize(
+    "answer", [[Say("streamed", pieces=2), Hang()], [Say("done at once")], [Fail("AUTH")]]
+)
 async def test_audit_cancels_a_step_whose_request_is_not_in_the_log(
-    answer: list[Say | Hang], autojump_clock: trio.testing.MockClock
+    answer: list[Say | Hang | Fail], autojump_clock: trio.testing.MockClock
 ) -> None:
     closed: list[bool] = []
 

@@ -510,3 +510,24 @@ async def test_turn_stop_is_terminal_and_leaves_steering_pending_for_the_next_tu
         assert ("go on" in steered, asked_for) == (True, "and now?")
         assert asked[2:] == [("let go", False), ("stop", False), ("last", False)]
         assert_sound(runtime, agent)
+
+
+async def test_steering_that_may_not_pass_is_blocked_and_the_turn_keeps_its_answer(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def guard(view: refold.PromptView) -> Reject | None:
+        return Reject("secret") if "SECRET" in text_of(view.content) else None
+
+    script = Script([[Delay(1), Say("the answer")], Say("more")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        seams = Seams(prompt_submit=(guard,))
+        agent = await runtime.start_agent(model="script/m", seams=seams)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(agent.ask, "hello")
+            await trio.sleep(0.5)
+            await agent.steer("SECRET")
+        await agent.inject("SECRET too")
+        assert (await agent.ask("go on")).text == "more"
+        ends = of_type(assert_sound(runtime, agent), "turn/end")
+        assert [end.reason.kind for end in ends] == ["completed", "completed"]
+        assert not any(b"SECRET" in body for body in script.bodies)

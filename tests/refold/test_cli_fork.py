@@ -61,7 +61,7 @@ def test_any_other_place_is_refused_with_the_nearest_turn_end(own_store: CliStor
     seq = second - 1 if at == "9" else at
     ran = own_store.run("fork", "tour", "--at", str(seq))
     assert (ran.code, one_sentence(ran.err), ran.out) == (2, True, "")
-    nearest = {"9": f"nearest before is {first}", "1.1": "none yet"}
+    nearest = {"9": f"nearest before is {first}", "1.1": "no turn has ended before"}
     assert nearest.get(at, f"nearest before is {second}") in ran.err
     assert [path for path in sorted(own_store.path.iterdir()) if path.name != ".lock"] == files
 
@@ -92,7 +92,7 @@ def test_a_log_without_a_finished_turn_cannot_be_forked(own_store: CliStore) -> 
     for at in ([], ["--at", "turn:1"]):
         ran = own_store.run("fork", "young", *at)
         assert (ran.code, one_sentence(ran.err)) == (2, True)
-        assert "it has none yet" in ran.err or "none has ended yet" in ran.err
+        assert "no turn has ended" in ran.err or "none has ended yet" in ran.err
 
 
 def test_a_damaged_log_is_not_forked(own_store: CliStore) -> None:

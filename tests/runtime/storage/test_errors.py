@@ -33,7 +33,7 @@ from runtime.storage import (
         (ForeignLog("s"), ["'s'"], "import it first"),
         (SeqMismatch(3, 5), ["3", "5"], "number the batch"),
         (NoForkPoint("s", 9, 4), ["'s'", "9", "4"], "can be forked at a turn/end"),
-        (NoForkPoint("s", None, None), ["'s'", "its end"], "none yet"),
+        (NoForkPoint("s", None, None), ["'s'", "its end"], "no turn has ended"),
         (LogClosed("s"), ["'s'"], "open it again"),
         (LogCorrupt("p", 10, 3, 1, "x"), ["p", "byte 10", "line 3", "seq 1", "x"], "restore"),
         (LogCorrupt("p", 0, 1, None, "x"), ["a header"], "restore"),
