@@ -22,8 +22,8 @@ import attrs
 import pytest
 
 from runtime.envelope import Event, decode_line
-from runtime.events import InboxQueued, TurnEnd, TurnStart, UserMessage
-from runtime.messages import text_of
+from runtime.events import AssistantMessage, InboxQueued, TurnEnd, TurnStart, UserMessage
+from runtime.messages import text_of, tool_calls
 from runtime.storage.jsonl import JsonlFolder
 from runtime.verify import verify_requests
 from tests.agents import assert_within_rules
@@ -103,13 +103,13 @@ def run(store: Path, seed: int, counted: Count) -> None:
     assert_each_is_kept(events, accepted)
     answered = {str(word["answered"]): word for word in words if "answered" in word}
     assert answered.keys() == accepted.keys()
-    for seq, turn in answering_turns(events):
+    for seq, turn, reason in answering_turns(events):
         key = events[seq].data.idempotency_key
         if key in answered:
-            assert answered[key] == {"answered": key, "turn": turn, "reason": "completed"}
+            assert answered[key] == {"answered": key, "turn": turn, "reason": reason}
     counted.runs += 1
     counted.kills += kills
-    counted.interrupted += sum(reason == "interrupted" for _, reason, _ in turns_of(events))
+    counted.interrupted += sum(turn.reason == "interrupted" for turn in turns_of(events))
     counted.prompts += len(accepted)
 
 
@@ -143,29 +143,44 @@ def assert_each_is_kept(events: list[Event], accepted: dict[str, int]) -> None:
     assert texts == sorted(f"prompt {key};" for key in places)
 
 
-def turns_of(events: list[Event]) -> Iterator[tuple[str, str, list[int]]]:
-    """Each turn: what set it off, why it ended, and the entries that it claimed."""
-    trigger, claimed = "", list[int]()
+@attrs.define
+class TurnSeen:
+    """What set a turn off, why it ended, what it claimed, and whether the model finished."""
+
+    trigger: str
+    reason: str = ""
+    claimed: list[int] = attrs.field(factory=list)
+    answered: bool = False
+
+
+def turns_of(events: list[Event]) -> Iterator[TurnSeen]:
+    turn = TurnSeen("")
     for event in events:
         match event.data:
             case TurnStart():
-                trigger, claimed = event.data.trigger.kind, []
+                turn = TurnSeen(event.data.trigger.kind)
             case UserMessage():
-                claimed.extend(event.source_event_seqs or ())
+                turn.claimed.extend(event.source_event_seqs or ())
+            case AssistantMessage(content=content, interrupted=interrupted):
+                turn.answered = not interrupted and not tool_calls(content)
             case TurnEnd():
-                yield trigger, event.data.reason.kind, claimed
+                turn.reason = event.data.reason.kind
+                yield turn
 
 
-def answering_turns(events: list[Event]) -> Iterator[tuple[int, int]]:
-    """Each entry with the one turn that finished its answer, by itself or as a recovery."""
+def answering_turns(events: list[Event]) -> Iterator[tuple[int, int, str]]:
+    """Each entry with the one turn that finished its answer, by itself or as a recovery.
+
+    A kill between an answer and the end of its turn leaves an interrupted turn that answered.
+    """
     owed: list[int] = []
-    for number, (trigger, reason, claimed) in enumerate(turns_of(events), 1):
-        assert trigger == ("recovery" if owed else "message"), f"turn {number}"
-        owed += claimed
-        if reason != "interrupted":
-            assert reason == "completed"
-            yield from ((seq, number) for seq in owed)
+    for number, turn in enumerate(turns_of(events), 1):
+        assert turn.trigger == ("recovery" if owed else "message"), f"turn {number}"
+        owed += turn.claimed
+        if turn.answered:
+            yield from ((seq, number, turn.reason) for seq in owed)
             owed = []
+        assert turn.reason == "interrupted" or (turn.reason == "completed" and turn.answered)
     assert owed == [], "these were never answered"
 
 
