@@ -55,9 +55,9 @@ def command(
     Ctrl-C cancels the turn that runs, and what was said so far is kept. A line that is typed
     meanwhile is queued. Ctrl-D on an empty line or /quit leaves; /help lists what else there is.
 
-    Where input or output is no terminal, each line of the input is a prompt, answers go to
-    standard output and all else to standard error. Exit code 1 if a turn ended in an error, 3 if
-    the session cannot be opened.
+    Where input or output is no terminal, each line of the input is a prompt, even one
+    that begins with /, answers go to standard output and all else to standard error. Exit code 1
+    if a turn ended in an error, 3 if the session cannot be opened.
 
     \b
     Examples:

@@ -12,7 +12,7 @@ import attrs
 import click
 import orjson
 
-from refold.cli.exits import USAGE, say
+from refold.cli.exits import CANNOT_OPEN, USAGE, say
 from refold.cli.opening import json_option, store_option
 from refold.cli.progress import watched
 from refold.render import plural, to_json
@@ -45,6 +45,17 @@ class NoUsableId(Refused):
 
     def __str__(self) -> str:
         return f"{self.path} has no id that a session can have ({self.found!r}); give one with --id"
+
+
+@attrs.define(eq=False)
+class NothingToImport(Refused):
+    """A file without a whole line, in which a log would have its header."""
+
+    exit_code = CANNOT_OPEN
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.path} has no whole line, so there is nothing to import; name a session's log"
 
 
 @click.command("import")
@@ -95,6 +106,8 @@ def _read(file: Path, wanted: str | None) -> Taken:
     """What becomes of a log file; raises what is wrong with it."""
     with reported(file):
         data = file.read_bytes()
+    if b"\n" not in data:
+        raise NothingToImport(str(file))
     first = _first_line(data)
     foreign = "crc" not in first
     if foreign:

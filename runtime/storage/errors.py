@@ -32,7 +32,7 @@ class NotFound(Refused):
                 f"{self.path} ends inside its header line after {self.found_bytes} bytes, so "
                 f"session {self.session!r} never held an event; create it anew"
             )
-        return f"there is no session {self.session!r} at {self.path}; create it, or list the store"
+        return f"there is no session {self.session!r} at {self.path}; list the store to see its own"
 
 
 @attrs.define(eq=False)

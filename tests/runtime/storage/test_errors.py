@@ -24,7 +24,7 @@ from runtime.storage import (
 @pytest.mark.parametrize(
     ("error", "facts", "advice"),
     [
-        (NotFound("s", "p"), ["'s'", "p"], "create it"),
+        (NotFound("s", "p"), ["'s'", "p"], "list the store"),
         (NotFound("s", "p", 7), ["'s'", "p", "7 bytes"], "create it anew"),
         (AlreadyExists("s"), ["'s'"], "choose another id"),
         (SessionBusy("s", 12, "h", 99), ["'s'", "12", "h", "99"], "close it there"),
