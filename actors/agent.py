@@ -161,7 +161,7 @@ class Agent:
         async with self._awake() as opened:
             entry = _prompt(text, USER, idempotency_key)
             if opened.loop.running:
-                content = (TextBlock(text),)
+                content = _content(text)
                 entry = draft(InboxQueued("step", "steer", content, USER, idempotency_key))
             return await self._leave(opened, entry)
 
@@ -169,7 +169,7 @@ class Agent:
         self, text: str, *, plugin: str = "user", idempotency_key: str | None = None
     ) -> int:
         """Leave context for the next step and return its seq once it is durable; wakes nothing."""
-        source, content = Source("plugin", plugin=plugin), (TextBlock(text),)
+        source, content = Source("plugin", plugin=plugin), _content(text)
         entry = draft(InboxQueued("step", "inject", content, source, idempotency_key))
         async with self._awake() as opened:
             return await self._append_entry(opened, entry)
@@ -183,7 +183,7 @@ class Agent:
             entry = opened.log.live.rules.inbox.pending.get(seq)
             drafts = [draft(InboxRemoved((seq,), "edited"))]
             if entry is not None:
-                content = (TextBlock(text),)
+                content = _content(text)
                 edited = attrs.evolve(entry, content=content, idempotency_key=None)
                 drafts.append(draft(edited))
             events = await opened.log.append(*drafts, flush=True)
@@ -380,6 +380,12 @@ class Agent:
             reader.close()
 
 
+def _content(text: str) -> tuple[TextBlock]:
+    if not isinstance(text, str):  # a log would take anything, and the request fail at every try
+        raise TypeError(f"what an agent is told is text, not {type(text).__name__}")
+    return (TextBlock(text),)
+
+
 def _prompt(text: str, source: Source, idempotency_key: str | None) -> Draft:
-    content = (TextBlock(text),)
+    content = _content(text)
     return draft(InboxQueued("turn", "prompt", content, source, idempotency_key))

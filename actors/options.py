@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import UnionType
 from typing import Any, TypedDict, get_args
 
 import attrs
@@ -43,6 +44,18 @@ class AgentOptions(TypedDict, total=False):
     retries: int
     budgets: Budgets
 
+
+_KINDS: Mapping[str, type | UnionType] = {
+    "model": str,
+    "system": str,
+    "temperature": float | int,
+    "max_tokens": int,
+    "extra": Mapping,
+    "retries": int,
+    "budgets": Budgets,
+    "seams": Seams,
+}
+"""What no request or turn could be made of otherwise, long after it was said."""
 
 _CHOICES = {"invariants": get_args(Invariants), "chunks": get_args(Setting)}
 
@@ -91,20 +104,25 @@ def configure(
 def check_options(given: AgentOptions) -> None:
     """Refuse what needs no log to be seen as wrong; raises `InvalidOption`, `DuplicateTool`."""
     collect(given.get("tools", ()))
+    for name in given:
+        _check_option(name, given.get(name))
     if "model" in given:
         split_model(given["model"])
-    for name in given:
-        if name not in AgentOptions.__annotations__:
-            known = ", ".join(sorted(AgentOptions.__annotations__))
-            raise InvalidOption(name, f"is no option of an agent; the options are {known}")
-    for name, allowed in _CHOICES.items():
-        if name in given and given.get(name) not in allowed:
-            raise InvalidOption(name, f"must be one of {', '.join(allowed)}")
     for field, limit in attrs.asdict(given.get("budgets", Budgets())).items():
         if limit is not None and not limit > 0:
             raise InvalidOption("budgets", f"has {field} {limit}; give it a number above 0 or None")
     if given.get("retries", 0) < 0:
         raise InvalidOption("retries", "must be at least 0")
+
+
+def _check_option(name: str, value: object) -> None:
+    if name not in AgentOptions.__annotations__:
+        known = ", ".join(sorted(AgentOptions.__annotations__))
+        raise InvalidOption(name, f"is no option of an agent; the options are {known}")
+    if name in _CHOICES and value not in _CHOICES[name]:
+        raise InvalidOption(name, f"must be one of {', '.join(_CHOICES[name])}")
+    if name in _KINDS and not isinstance(value, _KINDS[name]):
+        raise InvalidOption(name, f"cannot be {type(value).__name__}")
 
 
 def _config(

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias, Unpack
+from typing import Literal, TypeAlias, Unpack, get_args
 
 import httpx2
 import trio
@@ -16,7 +16,7 @@ import trio
 from actors.agent import Agent, AgentSnapshot
 from actors.ids import new_id, now_ms
 from actors.kernel import sole_error
-from actors.options import AgentOptions, check_options, configure
+from actors.options import AgentOptions, InvalidOption, check_options, configure
 from actors.script import Script
 from actors.session import Host, Opened, open_session
 from actors.session_log import Feed
@@ -209,6 +209,8 @@ async def open_runtime(
     Leaving the block, however it is left, ends turns in hand as `disposed`, makes everything
     durable and releases the logs. One error in the block is raised as itself.
     """
+    if durability not in get_args(Durability):
+        raise InvalidOption("durability", f"must be one of {', '.join(get_args(Durability))}")
     try:
         async with trio.open_nursery() as nursery:
             runtime = Runtime(open_store(store), nursery, providers, durability, park_after)

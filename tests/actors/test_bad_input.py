@@ -21,7 +21,7 @@ import trio
 
 import refold
 from actors.session_log import SessionLog
-from refold import Call, Fail, Provider, RefoldError, Say, Script, Seams
+from refold import Call, Fail, InvalidOption, Provider, RefoldError, Say, Script, Seams
 from runtime.envelope import Event
 from runtime.errors import InvalidSessionId, NotLosslessJson
 from runtime.events import ToolResult
@@ -561,3 +561,44 @@ async def test_text_that_json_cannot_carry_is_refused_before_anything_is_written
         assert_one_sentence(refused.value, "lone surrogate")
         assert stored_events(runtime, agent.session_id) == before
         await assert_goes_on(runtime, agent)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("model", None),
+        ("system", 3),
+        ("temperature", "hot"),
+        ("max_tokens", "many"),
+        ("extra", []),
+        ("retries", None),
+        ("budgets", 3),
+        ("seams", []),
+    ],
+)
+async def test_an_option_of_the_wrong_kind_is_named_before_anything_is_written(
+    option: str, value: object
+) -> None:
+    options: dict[str, Any] = {"model": "script/m", option: value}
+    async with refold.open("memory:", providers=[Script([])]) as runtime:
+        with pytest.raises(InvalidOption, match=f"'{option}' cannot be"):
+            await runtime.start_agent(**options)
+        assert await runtime.list() == []
+
+
+async def test_what_is_no_text_never_reaches_the_log() -> None:
+    nothing: Any = None
+    async with refold.open("memory:", providers=[Script([Say("hi")])]) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+        for tell in (agent.ask, agent.prompt, agent.inject, agent.steer):
+            with pytest.raises(TypeError, match="is text, not NoneType"):
+                await tell(nothing)
+        assert (await agent.ask("hello")).text == "hi"
+
+
+async def test_an_unknown_durability_opens_nothing(tmp_path: Path) -> None:
+    some: Any = "some"
+    with pytest.raises(InvalidOption, match="durability"):
+        async with refold.open(tmp_path / "store", durability=some):
+            pass
+    assert not (tmp_path / "store").exists()
