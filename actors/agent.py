@@ -10,6 +10,7 @@ import attrs
 import trio
 
 from actors.agent_loop import QueuePrompt, Wake, WhenIdle
+from actors.answers import NoSuchPrompt, WaitForAnswers
 from actors.kernel import ActorCrashed, ActorSnapshot, ActorStopped, Ask, MailboxFull
 from actors.log_writer import KeyUsed
 from actors.session import Opened
@@ -17,7 +18,6 @@ from actors.session_log import Feed, SessionLog
 from actors.subscription import Subscription
 from actors.waits import Waits
 from runtime.envelope import Draft, decode_line, draft
-from runtime.errors import Refused
 from runtime.events import EndReason, InboxQueued, InboxRemoved
 from runtime.json import check
 from runtime.llm.chunks import Chunk
@@ -25,30 +25,9 @@ from runtime.messages import USER, Message, Source, TextBlock
 from runtime.session import Session
 from runtime.storage.header import SessionHeader
 from runtime.storage.reader import LogReader
-from runtime.turns import Turn, summarise
+from runtime.turns import Turn
 
 R = TypeVar("R")
-
-
-@attrs.define(eq=False)
-class PromptRemoved(Refused):
-    """A prompt that left the inbox before a turn took it."""
-
-    seq: int
-    outcome: str
-
-    def __str__(self) -> str:
-        return f"the prompt at seq {self.seq} was {self.outcome} before a turn took it"
-
-
-@attrs.define(eq=False)
-class NoSuchPrompt(Refused):
-    """A seq at which this session queued no prompt; a fork does not answer inherited ones."""
-
-    seq: int
-
-    def __str__(self) -> str:
-        return f"no prompt of this session stands at seq {self.seq}; give the seq that it returned"
 
 
 @attrs.frozen
@@ -133,7 +112,7 @@ class Agent:
         entry = _prompt(text, USER, idempotency_key)
         async with self._awake() as opened:
             with self._waits.on(opened.ref.actor):
-                return await self._answer(opened, await self._queue(opened, entry))
+                return await self._answers(opened).of(await self._queue(opened, entry))
 
     async def prompt(
         self, text: str, *, idempotency_key: str | None = None, source: Source = USER
@@ -154,7 +133,7 @@ class Agent:
             if not opened.log.live.answers.knows(seq):
                 raise NoSuchPrompt(seq)
             with self._waits.on(opened.ref.actor):
-                return await self._answer(opened, seq)
+                return await self._answers(opened).of(seq)
 
     async def steer(self, text: str, *, idempotency_key: str | None = None) -> int:
         """Say something to the turn that runs, for its next step; idle, it is a prompt."""
@@ -284,6 +263,9 @@ class Agent:
             self._users -= 1
             self.last_used = trio.current_time()
 
+    def _answers(self, opened: Opened) -> WaitForAnswers:
+        return WaitForAnswers(opened, self._feed, self._open_reader, self._why)
+
     def _why(self) -> Exception:
         if not self._opened.failure:
             return ActorStopped(self.session_id)
@@ -346,38 +328,6 @@ class Agent:
             return used.seq
         self._wake(opened)
         return int(event.seq)
-
-    async def _answer(self, opened: Opened, seq: int) -> Turn:
-        live = opened.log.live
-        while True:
-            changed = self._feed.changed
-            if seq in live.answers.removed:
-                raise PromptRemoved(seq, live.answers.removed[seq])
-            turn = self._finished(opened, seq)
-            if turn is not None:
-                return turn
-            if opened.stopped.is_set():
-                raise self._why()
-            await changed.wait()
-
-    def _finished(self, opened: Opened, seq: int) -> Turn | None:
-        """The turn that took `seq`, once its end is durable and no recovery will follow it."""
-        live = opened.log.live
-        number = live.answers.turn_of(seq)
-        place = None if number is None else live.answers.place_of(number)
-        if number is None or place is None or live.durable_seq < place[1]:
-            return None
-        turn = live.answers.finished(number) or self._read_turn(*place)
-        coming = turn.reason.kind == "interrupted" and opened.loop.recovers
-        return None if coming else turn
-
-    def _read_turn(self, start: int, end: int) -> Turn:
-        reader = self._open_reader()
-        try:
-            records = [record for record in reader.read_new() if start <= record.seq <= end]
-            return summarise(decode_line(record.encoded) for record in records)
-        finally:
-            reader.close()
 
 
 def _content(text: str) -> tuple[TextBlock]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from actors.agent import Agent as Agent
-    from actors.agent import NoSuchPrompt as NoSuchPrompt
-    from actors.agent import PromptRemoved as PromptRemoved
+    from actors.answers import NoSuchPrompt as NoSuchPrompt
+    from actors.answers import PromptRemoved as PromptRemoved
     from actors.invariants import InvariantViolation as InvariantViolation
     from actors.kernel import ActorCrashed as ActorCrashed
     from actors.kernel import ActorStopped as ActorStopped
@@ -84,8 +84,8 @@ _HOMES = {
     "open": "actors.runtime",
     "Outcome": "actors.tools",
     "Pattern": "actors.tools",
-    "NoSuchPrompt": "actors.agent",
-    "PromptRemoved": "actors.agent",
+    "NoSuchPrompt": "actors.answers",
+    "PromptRemoved": "actors.answers",
     "PromptView": "actors.seams",
     "Provider": "runtime.llm.providers",
     "RefoldError": "runtime.errors",

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
+
+import orjson
 
 import refold
 from actors.dispatch import Dispatch
+from actors.script import Script
 from actors.stores import Store
 from runtime.envelope import Event, decode_line
+from runtime.header import RequestHeader
 from runtime.rules import broken_rules
+from runtime.verify import verify_requests
 
 
 @refold.tool
@@ -43,6 +48,38 @@ def assert_within_rules(events: list[Event]) -> None:
     kinds = [event.type for event in events]
     for boundary in ("turn", "step"):
         assert kinds.count(f"{boundary}/start") == kinds.count(f"{boundary}/end")
+
+
+def assert_sound(runtime: refold.Runtime, agent: refold.Agent) -> list[Event]:
+    """The stored log is within the rules and every request in it verifies; its events."""
+    events = stored_events(runtime, agent.session_id)
+    assert_within_rules(events)
+    reader = runtime.store.reader(agent.session_id)
+    try:
+        assert all(verdict.verified for verdict in verify_requests(reader.read_new()))
+    finally:
+        reader.close()
+    return events
+
+
+def of_type(events: list[Event], type_: str) -> list[Any]:
+    """The data of the events of one type."""
+    return [event.data for event in events if event.type == type_]
+
+
+def headers(events: list[Event]) -> list[RequestHeader]:
+    return of_type(events, "request/header")
+
+
+def kinds(events: list[Event]) -> list[str]:
+    """The types in order, chunks left out."""
+    return [event.type for event in events if event.type != "assistant/chunk"]
+
+
+def sent(script: Script, request: int = -1) -> list[str]:
+    """The contents of a request's messages as plain text, the system prompt left out."""
+    messages = orjson.loads(script.bodies[request])["messages"]
+    return [str(message["content"]) for message in messages if message["role"] != "system"]
 
 
 def dispatch_of(agent: refold.Agent) -> Dispatch:

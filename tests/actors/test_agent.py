@@ -20,48 +20,24 @@ from actors.session_log import SessionLog
 from refold import Call, Delay, Deny, End, Hang, Say, Script, Seams
 from runtime.envelope import Event, draft
 from runtime.events import ContextMessage, EndReason, ToolResult
-from runtime.header import LlmCallConfig, RequestHeader
+from runtime.header import LlmCallConfig
 from runtime.llm.chat import ExtraRefused
 from runtime.llm.providers import UnknownProvider
 from runtime.messages import Message, Source, TextBlock, text_of, tool_calls
 from runtime.storage.errors import LogFailed
 from runtime.storage.memory import MemoryPort
-from runtime.verify import verify_requests
-from tests.agents import assert_within_rules, count, read_file, stored_events
+from tests.agents import (
+    assert_sound,
+    count,
+    headers,
+    kinds,
+    of_type,
+    read_file,
+    sent,
+    stored_events,
+)
 
 PLUGIN = Source("plugin", plugin="test")
-
-
-def kinds(events: list[Event]) -> list[str]:
-    """The types in order, chunks left out."""
-    return [event.type for event in events if event.type != "assistant/chunk"]
-
-
-def of_type(events: list[Event], type_: str) -> list[Any]:
-    """The data of the events of one type."""
-    return [event.data for event in events if event.type == type_]
-
-
-def headers(events: list[Event]) -> list[RequestHeader]:
-    return of_type(events, "request/header")
-
-
-def sent(script: Script, request: int = -1) -> list[str]:
-    """The contents of a request's messages as plain text, the system prompt left out."""
-    messages = orjson.loads(script.bodies[request])["messages"]
-    return [str(message["content"]) for message in messages if message["role"] != "system"]
-
-
-def assert_sound(runtime: refold.Runtime, agent: refold.Agent) -> list[Event]:
-    """The stored log is within the rules and every request in it verifies; its events."""
-    events = stored_events(runtime, agent.session_id)
-    assert_within_rules(events)
-    reader = runtime.store.reader(agent.session_id)
-    try:
-        assert all(verdict.verified for verdict in verify_requests(reader.read_new()))
-    finally:
-        reader.close()
-    return events
 
 
 async def test_a_turn_writes_what_the_design_says_in_its_order(

@@ -12,8 +12,7 @@ import refold
 from refold import Budgets, Call, Delay, GoOn, Hang, Say, Script, Seams, Think
 from runtime.events import EndReason
 from runtime.messages import text_of
-from tests.actors.test_agent import assert_sound, of_type, sent
-from tests.agents import count
+from tests.agents import assert_sound, count, of_type, sent
 
 SECONDS = EndReason("budget", limit="seconds")
 STEPS = EndReason("budget", limit="steps")

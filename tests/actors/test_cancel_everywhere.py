@@ -21,7 +21,7 @@ from refold import Call, Say, Script, Think
 from runtime.envelope import Event
 from runtime.events import SURFACE, EndReason
 from runtime.messages import tool_calls
-from tests.actors.test_agent import assert_sound, of_type
+from tests.agents import assert_sound, of_type
 from tests.seeded import run_seeded
 
 LEAST = 60

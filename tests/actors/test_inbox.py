@@ -9,15 +9,18 @@ import pytest
 import trio
 
 import refold
-from actors.agent import PromptRemoved
+from actors.answers import PromptRemoved
 from refold import Call, Delay, Hang, Say, Script, Seams
 from runtime.envelope import Event
 from runtime.errors import RuleBroken
 from runtime.events import EndReason, InboxQueued, TurnStart
 from runtime.messages import Source, text_of
 from runtime.turns import Answers
-from runtime.verify import verify_requests
-from tests.agents import assert_within_rules, count, stored_events
+from tests.agents import (
+    assert_sound,
+    count,
+    stored_events,
+)
 
 SayWithKey: TypeAlias = Callable[[refold.Agent, str, str], Awaitable[object]]
 
@@ -29,18 +32,6 @@ WITH_KEY: dict[str, SayWithKey] = {
 }
 
 every_way = pytest.mark.parametrize("say", WITH_KEY.values(), ids=WITH_KEY)
-
-
-def assert_sound(runtime: refold.Runtime, agent: refold.Agent) -> list[Event]:
-    """The stored log is within the rules and every request in it verifies; its events."""
-    events = stored_events(runtime, agent.session_id)
-    assert_within_rules(events)
-    reader = runtime.store.reader(agent.session_id)
-    try:
-        assert all(verdict.verified for verdict in verify_requests(reader.read_new()))
-    finally:
-        reader.close()
-    return events
 
 
 def said(events: list[Event], *types: str) -> list[str]:

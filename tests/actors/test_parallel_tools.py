@@ -19,7 +19,7 @@ from refold import Call, Deny, Say, Script, Seams
 from runtime.envelope import Event
 from runtime.events import EndReason
 from runtime.messages import TextBlock, text_of
-from tests.actors.test_agent import assert_sound, kinds, of_type, sent
+from tests.agents import assert_sound, kinds, of_type, sent
 
 
 @attrs.define

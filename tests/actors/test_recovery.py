@@ -27,8 +27,11 @@ from runtime.envelope import Event
 from runtime.events import EndReason, TurnEnd, TurnStart
 from runtime.messages import USER, Source
 from runtime.storage.errors import LogFailed
-from runtime.verify import verify_requests
-from tests.agents import assert_within_rules, count, stored_events
+from tests.agents import (
+    assert_sound,
+    count,
+    stored_events,
+)
 
 INTERRUPTED, COMPLETED = EndReason("interrupted"), EndReason("completed")
 
@@ -83,17 +86,6 @@ def turns(events: list[Event]) -> list[tuple[str, str]]:
 
 def sources(events: list[Event]) -> list[Source]:
     return [event.data.trigger.source for event in events if isinstance(event.data, TurnStart)]
-
-
-def assert_sound(runtime: refold.Runtime, agent: refold.Agent) -> list[Event]:
-    events = stored_events(runtime, agent.session_id)
-    assert_within_rules(events)
-    reader = runtime.store.reader(agent.session_id)
-    try:
-        assert all(verdict.verified for verdict in verify_requests(reader.read_new()))
-    finally:
-        reader.close()
-    return events
 
 
 @pytest.mark.parametrize(

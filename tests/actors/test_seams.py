@@ -18,8 +18,7 @@ from runtime.errors import RuleBroken
 from runtime.events import ContextMessage, EndReason, InboxRemoved
 from runtime.header import LlmCallConfig
 from runtime.messages import Message, Source, TextBlock, text_of
-from tests.actors.test_agent import assert_sound, headers, kinds, of_type, sent
-from tests.agents import count, stored_events
+from tests.agents import assert_sound, count, headers, kinds, of_type, sent, stored_events
 
 PLUGIN = Source("plugin", plugin="test")
 NAMES = tuple(field.name for field in attrs.fields(Seams))
