@@ -245,14 +245,35 @@ async def test_an_io_error_ends_its_session_with_one_error_and_no_other(
                 with trio.CancelScope(shield=True):
                     with pytest.raises(LogFailed):
                         await bad.append(TODO, flush=True)
-                    # The writer says so itself for as long as it takes to end.
-                    with pytest.raises((LogFailed, ActorCrashed)):
+                    await trio.testing.wait_all_tasks_blocked()  # the writer takes no more
+                    with pytest.raises(ActorCrashed):
                         await bad.append(TODO)
         broken = False
         assert "close the session and open it again" in str(failed.value)
         assert failed.value.durable_seq == 1
         await good.append(TODO, flush=True)
         assert len(JsonlFolder(tmp_path).read("bad").records) >= 2
+
+
+async def test_a_surprise_in_one_log_is_that_logs_end_and_no_other(tmp_path: Path) -> None:
+    disk = Disk()
+    broken = False
+
+    def surprise() -> None:
+        if broken:
+            raise ValueError("nobody thought of this")
+
+    disk.before_write = surprise
+    async with storing(tmp_path, disk) as store, writing(store, "good") as good:
+        await good.append(TODO, flush=True)
+        with pytest.raises(LogFailed, match="ValueError: nobody thought of this"):
+            async with writing(store, "bad") as bad:
+                broken = True
+                with trio.fail_after(10), pytest.raises(LogFailed):
+                    await bad.append(TODO, flush=True)
+        broken = False
+        with trio.fail_after(10):
+            await good.append(TODO, flush=True)
 
 
 async def test_a_full_disk_keeps_what_was_acknowledged_and_says_what_to_do(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ async def test_the_newest_message_of_a_display_fails_the_ask_that_it_displaces()
     async with trio.open_nursery() as nursery:
 
         async def ask() -> None:
-            with pytest.raises(MailboxFull):
+            with trio.fail_after(5), pytest.raises(MailboxFull):
                 await ref.ask(Question())
 
         nursery.start_soon(ask)

@@ -529,7 +529,7 @@ async def test_the_key_shows_in_no_repr_error_or_log(caplog: pytest.LogCaptureFi
     for step in steps:
         with FakeServer(step) as server:
             failure = await failure_of(server)
-        assert step is not steps[0] or "[removed]" in failure.message
+        assert step in steps[3:] or "[removed]" in failure.message  # those are cut before it
         assert KEY[:8] not in repr(failure)
     async with open_client() as client:
         assert KEY not in repr(HttpModel(provider_at("http://127.0.0.1:1"), client, KEY))
