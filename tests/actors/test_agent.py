@@ -748,3 +748,14 @@ async def test_what_cannot_be_asked_is_refused_before_anything_is_written() -> N
                 await attempt(agent.session_id, model="nobody/m")
         assert await runtime.list() == [agent.session_id]
         assert stored_events(runtime, agent.session_id) == before
+
+
+async def test_events_from_far_inside_a_long_log_come_at_once(tmp_path: Path) -> None:
+    script = Script(lambda _body: Say("go on"))
+    async with refold.open(tmp_path, providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+        for _ in range(6):  # more than one read brings
+            turn = await agent.ask("a long story " * 4_000)
+        with trio.fail_after(5):
+            event = await anext(agent.events(turn.end_seq))
+        assert (event.seq, event.type) == (turn.end_seq, "turn/end")

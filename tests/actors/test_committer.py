@@ -269,7 +269,7 @@ async def test_a_surprise_in_one_log_is_that_logs_end_and_no_other(tmp_path: Pat
         with pytest.raises(LogFailed, match="ValueError: nobody thought of this"):
             async with writing(store, "bad") as bad:
                 broken = True
-                with trio.fail_after(10), pytest.raises(LogFailed):
+                with trio.fail_after(10, shield=True), pytest.raises(LogFailed):
                     await bad.append(TODO, flush=True)
         broken = False
         with trio.fail_after(10):
