@@ -754,8 +754,8 @@ async def test_events_from_far_inside_a_long_log_come_at_once(tmp_path: Path) ->
     script = Script(lambda _body: Say("go on"))
     async with refold.open(tmp_path, providers=[script]) as runtime:
         agent = await runtime.start_agent(model="script/m")
-        for _ in range(6):  # more than one read brings
-            turn = await agent.ask("a long story " * 4_000)
+        turns = [await agent.ask("a long story " * 4_000) for _ in range(6)]  # more than one read
+        turn = turns[-1]
         with trio.fail_after(5):
             event = await anext(agent.events(turn.end_seq))
         assert (event.seq, event.type) == (turn.end_seq, "turn/end")
