@@ -28,7 +28,7 @@ from actors.session_log import (
 from actors.stores import Grant
 from runtime.envelope import Draft, Event, draft
 from runtime.errors import Broken, Refused
-from runtime.events import Owner, SessionOwner, StepStart
+from runtime.events import Owner, SessionOwner, SessionReleased, StepStart
 
 _log = logging.getLogger("refold")
 
@@ -64,7 +64,7 @@ async def log_writer(
             nursery.cancel_scope.cancel(reason="the log writer has drained")
     finally:
         with trio.move_on_after(5, shield=True):
-            await grant.release("closed")
+            await grant.release()
 
 
 @attrs.define(eq=False)
@@ -237,6 +237,8 @@ class _Writer:
                 promise.keep(durable)
 
     async def finish(self) -> None:
-        """Make everything durable before the log is released."""
+        """Say that the log is given back, and make everything durable before it is."""
+        if self._live.session.next_seq:
+            self._commit((draft(SessionReleased(self._grant.term, self._live.closing)),))
         if self._live.session.next_seq > self._live.durable_seq + 1:
             await self._sync()
