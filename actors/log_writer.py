@@ -210,8 +210,10 @@ class _Writer:
             _log.exception("an observer of session %s failed", self._live.session_id)
 
     async def fail_with_the_log(self) -> None:
-        """Raise what a write or sync failed with that nobody waited for."""
-        raise await self._grant.failed()
+        """Raise what a write or sync failed with, once everybody who waits for one was told."""
+        failure = await self._grant.failed()
+        self._fail_waiting(failure)
+        raise failure
 
     async def sync_on_demand(self) -> None:
         """One sync at a time, for everybody who waits when it begins."""
@@ -225,8 +227,7 @@ class _Writer:
         try:
             durable = await self._grant.sync()
         except Broken as failure:
-            for _, promise in self._waiting:
-                promise.fail(failure)
+            self._fail_waiting(failure)
             raise
         waiting, self._waiting = self._waiting, []
         for seq, promise in waiting:
@@ -235,6 +236,11 @@ class _Writer:
                 self._wanted.set()
             else:
                 promise.keep(durable)
+
+    def _fail_waiting(self, failure: Broken) -> None:
+        waiting, self._waiting = self._waiting, []
+        for _, promise in waiting:
+            promise.fail(failure)
 
     async def finish(self) -> None:
         """Say that the log is given back, and make everything durable before it is."""
