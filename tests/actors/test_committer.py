@@ -186,6 +186,7 @@ async def flush_all(store: EmbeddedStore, count: int, disk: Disk) -> None:
             await trio.testing.wait_all_tasks_blocked(0.01)
             disk.before_write = lambda: None
             hold.set()
+            await over.wait()
 
 
 async def test_several_files_are_synced_side_by_side(tmp_path: Path) -> None:
