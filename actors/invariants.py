@@ -16,7 +16,7 @@ import trio
 
 from actors.kernel import Ask, Mailbox
 from actors.session_log import StepBoundary
-from runtime.audit import RequestAudit, Unexplained
+from runtime.audit import FOLLOWED, RequestAudit, Unexplained
 from runtime.difference import Difference, compare_requests, first_difference
 from runtime.envelope import Event, decode_line
 from runtime.errors import Broken, RefoldError
@@ -131,7 +131,7 @@ class _Checker:
     def _follow(self) -> None:
         if self._reader is None:
             self._reader = self._open_reader()
-        for record in self._reader.read_new():
+        for record in self._reader.read_batches().since_step(FOLLOWED):
             event = decode_line(record.encoded)
             if event.surface_op is not None:
                 self._places[event.seq] = attrs.evolve(record, encoded=b"")

@@ -16,6 +16,7 @@ import trio
 
 from actors.kernel import Mail, Mailbox, Promise, waiting_chain
 from actors.session_log import (
+    FOLDED,
     Append,
     Claim,
     Committed,
@@ -99,7 +100,8 @@ class _Writer:
         """Replay the stored log; take it over and repair it in one batch, or wait for the first."""
         live = self._live
         self._grant.watch(live.feed.reached)
-        for event in self._grant.events():
+        for event in self._grant.events(FOLDED):
+            live.session.pass_over(event.seq)
             live.session.replay(event)
             live.rules.apply(event)
             live.follow(event)

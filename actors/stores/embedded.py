@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -64,8 +64,9 @@ class EmbeddedGrant:
     def recovered(self) -> SessionRecovered | None:
         return self._log.recovered
 
-    def events(self) -> Iterator[Event]:
-        return (decode_line(record.encoded) for record in self._log.records)
+    def events(self, earlier: Collection[str]) -> Iterator[Event]:
+        records = self._log.records.since_step(earlier)
+        return (decode_line(record.encoded) for record in records)
 
     def append(self, expected_seq: int, batch: Sequence[bytes]) -> None:
         self._check()
