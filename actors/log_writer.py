@@ -83,6 +83,10 @@ def _drafts_of(claim: Claim) -> list[Draft]:
     return [draft(claim.message, cites=(claim.queued_seq,)), *map(draft, claim.context)]
 
 
+SLICE = 512
+"""After about how many replayed events other tasks have their turn."""
+
+
 class _Writer:
     def __init__(
         self,
@@ -100,11 +104,13 @@ class _Writer:
         """Replay the stored log; take it over and repair it in one batch, or wait for the first."""
         live = self._live
         self._grant.watch(live.feed.reached)
-        for event in self._grant.events(FOLDED):
+        for count, event in enumerate(self._grant.events(FOLDED), 1):
             live.session.pass_over(event.seq)
             live.session.replay(event)
             live.rules.apply(event)
             live.follow(event)
+            if count % SLICE == 0:
+                await trio.lowlevel.checkpoint()
         check()
         opening = [draft(SessionOwner(self._grant.term, owner))]
         if self._grant.recovered is not None:
