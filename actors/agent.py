@@ -241,6 +241,8 @@ class Agent:
                 self.log.live.closing = "parked"
                 self._opened.stop.set()
                 await self._opened.stopped.wait()
+                self._opened.loop.let_go()
+                self.log.live.let_go()
 
     async def close(self) -> None:
         """End the turn in hand as `disposed`, make everything durable, and give the log back."""

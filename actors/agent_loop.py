@@ -75,6 +75,10 @@ class AgentLoop:
         """Whether a turn is open in the log: what comes now may join it."""
         return self._log.live.answers.current is not None
 
+    def let_go(self) -> None:
+        """Drop what only another turn would need; for parking, once the loop has ended."""
+        self._instance.dispatch.let_go()
+
     @property
     def finishing(self) -> bool:
         """Whether a turn has ended in the log and the loop is about to be done with it."""
