@@ -159,7 +159,8 @@ class Program:
     def _has_said(self, after: int | bytes) -> bool:
         if isinstance(after, int):
             return self._said.count(b"\n") >= after
-        return any(line.startswith(after) for line in self.said)
+        begin = (b"\n" + self._said).find(b"\n" + after)
+        return begin >= 0 and b"\n" in self._said[begin:]
 
     def _has_ended(self) -> bool:
         return bool(select.select([self._process], [], [], 0)[0])
