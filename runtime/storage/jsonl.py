@@ -20,7 +20,7 @@ from runtime.storage.header import SessionHeader, check_session_id
 from runtime.storage.layout import SUFFIX, Layout
 from runtime.storage.locks import StoreLock
 from runtime.storage.log import JsonlLog, Opening
-from runtime.storage.owners import is_running
+from runtime.storage.owners import has_ended, is_running
 from runtime.storage.port import OS, Port
 from runtime.storage.reader import LogReader
 from runtime.storage.tail import Scan, scan
@@ -217,6 +217,8 @@ class JsonlFolder:
         except RefoldError:
             last = None
         if last is None or last.released or last.owner.owner is None:
+            return SessionBusy(session_id, None, None, None)
+        if has_ended(last.owner.owner):  # the holder has not written its own name yet
             return SessionBusy(session_id, None, None, None)
         return SessionBusy(session_id, last.owner.owner.pid, last.owner.owner.host, last.since)
 

@@ -149,6 +149,9 @@ class JsonlLog:
             sync(self._port, self._fd)
             if self.durable_seq < 0:
                 self._port.sync_directory(self._layout.folder)
+            # What went into a file that is no longer the log's must not be acknowledged.
+            if not self._is_named(self._fd):
+                self._poison(OSError("another program changed or replaced the file"))
         except OSError as error:
             self._poison(error)
         self._durable = target
@@ -216,9 +219,11 @@ class JsonlLog:
         self._fd = self._port.open(self._layout.log(self.header.id), flags)
 
     def _is_ours(self, fd: int) -> bool:
-        status = self._port.fstat(fd)
+        return self._is_named(fd) and self._port.fstat(fd).size == self._written.end
+
+    def _is_named(self, fd: int) -> bool:
         named = self._port.lstat(self._layout.log(self.header.id))
-        return status.size == self._written.end and named.identity == status.identity
+        return named.identity == self._port.fstat(fd).identity
 
     def _take_back(self, error: OSError) -> NoReturn:
         """Leave the log as it was before a batch that had no room, or poison it."""

@@ -29,6 +29,14 @@ def is_running(owner: Owner) -> bool:
     return True
 
 
+def has_ended(owner: Owner) -> bool:
+    """Whether `owner` was a process of this machine that does not run any more."""
+    here = this_process()
+    if owner.host != here.host or (owner.boot, owner.pid) == (here.boot, here.pid):
+        return False
+    return not is_running(owner)
+
+
 @cache
 def _boot() -> str:
     """The kernel's id of the current boot; empty where there is none."""

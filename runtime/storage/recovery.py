@@ -80,16 +80,23 @@ def _cut_at(port: Port, layout: Layout, session_id: str, offset: int) -> Iterato
 
 
 def move_to_new_inode(port: Port, layout: Layout, session_id: str, fd: int) -> None:
-    """Put a copy in the log's place, so that whoever else has it open writes into nothing."""
+    """Put a copy in the log's place, so that whoever else has it open writes into nothing.
+
+    Another writer acknowledges nothing once its file has lost its name. What it wrote between the
+    copy and that moment is taken along.
+    """
     path, draft = layout.log(session_id), layout.copy(session_id)
     remove(port, draft)
     target = port.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
-        copy_all(port, fd, target, range(port.fstat(fd).size), 0)
+        size = port.fstat(fd).size
+        copy_all(port, fd, target, range(size), 0)
+        port.fdatasync(target)
+        port.rename(draft, path)
+        copy_all(port, fd, target, range(size, port.fstat(fd).size), size)
         port.fdatasync(target)
     finally:
         port.close(target)
-    port.rename(draft, path)
     port.sync_directory(layout.folder)
 
 

@@ -260,3 +260,16 @@ def test_a_lock_that_cannot_be_asked_for_is_no_held_lock(tmp_path: Path) -> None
 
     with pytest.raises(Exception, match="No locks available"):
         JsonlFolder(tmp_path, intercepted(OS, before)).create(HEADER)
+
+
+@pytest.mark.crash
+def test_an_owner_that_has_ended_is_not_named_as_the_holder(tmp_path: Path) -> None:
+    with _holder(tmp_path) as process:
+        pass
+    assert process.returncode is not None
+    first, second = JsonlFolder(tmp_path), JsonlFolder(tmp_path)
+    log = first.open("demo")
+    with pytest.raises(SessionBusy) as caught:
+        second.open("demo")
+    assert (caught.value.pid, caught.value.since) == (None, None)
+    log.close()
