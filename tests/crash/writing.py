@@ -13,7 +13,6 @@ from contextlib import AbstractAsyncContextManager
 from itertools import count
 from typing import Any
 
-import attrs
 import trio
 
 import refold
@@ -58,19 +57,34 @@ async def open_agent(runtime: refold.Runtime, session: str, *, continues: bool) 
         return await runtime.start_agent(session_id=session, **OPTIONS)
 
 
-@attrs.define(eq=False)
+class Witness:
+    """Notes what an agent makes, and says of it what was acknowledged."""
+
+    def __init__(self, agent: refold.Agent) -> None:
+        self._session = agent.session_id
+        self._made: dict[int, bytes] = {}
+        agent.log.observe(self.note)
+
+    def note(self, event: Event) -> None:
+        self._made[event.seq] = event.encoded
+
+    def acknowledged(self, seq: int) -> None:
+        """Say that everything up to `seq` is durable."""
+        for earlier in [made for made in self._made if made <= seq]:
+            tell(Journal.line(self._session, earlier, self._made.pop(earlier)))
+
+
 class Writer:
     """An agent that is told all kinds of things, and says what was acknowledged of it."""
 
-    runtime: refold.Runtime
-    nursery: trio.Nursery
-    agent: refold.Agent
-    written: dict[int, bytes] = attrs.field(factory=dict)
+    def __init__(self, runtime: refold.Runtime, nursery: trio.Nursery, agent: refold.Agent) -> None:
+        self.runtime, self.nursery = runtime, nursery
+        self.use(agent)
 
-    def watch(self) -> None:
-        """Note what is written, and say what the durable subscription brings."""
-        self.agent.log.observe(self._note)
-        self.nursery.start_soon(self._follow, self.agent)
+    def use(self, agent: refold.Agent) -> None:
+        """Go on with this agent, and say what its durable subscription brings."""
+        self.agent, self.witness = agent, Witness(agent)
+        self.nursery.start_soon(follow, agent)
 
     async def live(self, wanted: str) -> None:
         """Do this and that until the end; what is wanted comes soon."""
@@ -81,18 +95,18 @@ class Writer:
 
     async def ask(self) -> None:
         turn = await self.agent.ask(text(10))
-        self._acknowledged(turn.end_seq)
+        self.witness.acknowledged(turn.end_seq)
 
     async def prompt(self) -> None:
         for size in random.choices([10, 10, 1000, 20000], k=random.randint(1, 5)):
-            self._acknowledged(await self.agent.prompt(text(size)))
+            self.witness.acknowledged(await self.agent.prompt(text(size)))
 
     async def prompt_at_length(self) -> None:
         say(writing="prompt_at_length")
-        self._acknowledged(await self.agent.prompt(text(random.choice([LARGE, LARGE // 8]))))
+        self.witness.acknowledged(await self.agent.prompt(text(random.choice([LARGE, LARGE // 8]))))
 
     async def inject(self) -> None:
-        self._acknowledged(await self.agent.inject(text(100)))
+        self.witness.acknowledged(await self.agent.inject(text(100)))
 
     async def park(self) -> None:
         say(writing="park")
@@ -103,30 +117,19 @@ class Writer:
         say(writing="close")
         await self.agent.close()
         session = self.agent.session_id
-        self.agent = await open_agent(self.runtime, session, continues=False)
-        self.watch()
+        self.use(await open_agent(self.runtime, session, continues=False))
 
     async def fork(self) -> None:
         await self.ask()
         say(writing="fork")
         forked = await self.runtime.fork(self.agent.session_id, **OPTIONS)
-        other = Writer(self.runtime, self.nursery, forked)
-        other.watch()
-        await other.ask()
+        await Writer(self.runtime, self.nursery, forked).ask()
         await forked.close()
 
-    def _note(self, event: Event) -> None:
-        self.written[event.seq] = event.encoded
 
-    def _acknowledged(self, seq: int) -> None:
-        """Say that everything up to `seq` is durable."""
-        for earlier in [known for known in self.written if known <= seq]:
-            tell(Journal.line(self.agent.session_id, earlier, self.written.pop(earlier)))
-
-    @staticmethod
-    async def _follow(agent: refold.Agent) -> None:
-        async for event in agent.events():
-            tell(Journal.line(agent.session_id, event.seq, event.encoded))
+async def follow(agent: refold.Agent) -> None:
+    async for event in agent.events():
+        tell(Journal.line(agent.session_id, event.seq, event.encoded))
 
 
 ACTS = {
@@ -181,18 +184,16 @@ async def _write(store: str, session: str, wanted: str) -> None:
         async with open_runtime(store) as runtime, trio.open_nursery() as nursery:
             agent = await open_agent(runtime, session, continues=random.random() < 0.5)
             say(opened=session)
-            writer = Writer(runtime, nursery, agent)
-            writer.watch()
-            await writer.live(wanted)
+            await Writer(runtime, nursery, agent).live(wanted)
 
 
 def boast(store: str, session: str, life: str) -> None:
     """Write as `write` does, and say of each event that it is safe once it is made: a lie."""
 
-    def note(self: Writer, event: Event) -> None:
-        tell(Journal.line(self.agent.session_id, event.seq, event.encoded))
+    def note(self: Witness, event: Event) -> None:
+        tell(Journal.line(self._session, event.seq, event.encoded))
 
-    Writer._note = note  # type: ignore[method-assign]  # the planted bug
+    Witness.note = note  # type: ignore[method-assign]  # the planted bug
     write(store, session, life, "prompt_at_length")
 
 

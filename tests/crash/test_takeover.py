@@ -1,0 +1,186 @@
+"""One writer a session, whatever is done to its lock: by force, at once, and after a death."""
+
+from __future__ import annotations
+
+import json
+import platform
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold.faults import ForkServer, Journal, Life, Program, check_promises
+from runtime.envelope import Event, decode_line
+from runtime.events import SessionOwner
+from runtime.rules import broken_rules
+from runtime.storage import JsonlFolder
+from runtime.storage.layout import Layout
+from tests.crash import owning
+from tests.crash.owning import SESSION
+
+pytestmark = pytest.mark.crash
+
+HOME = owning.__name__
+PROMPTS = 5
+"""How many prompts a program leaves before it holds the session."""
+
+SEEDS, SEEDS_BY_HAND = 30, 500
+HOLDING = b'{"holding"'
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    with ForkServer(HOME, "actors.runtime") as server:
+        yield server
+
+
+def journal_of(lines: list[bytes]) -> Journal:
+    return Journal.read(b"".join(b"%s\n" % line for line in lines if line[:1] == b"["))
+
+
+def facts(lines: list[bytes]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in lines if line[:1] == b"{"]
+
+
+def events(store: Path) -> list[Event]:
+    return [decode_line(r.encoded) for r in JsonlFolder(store).read(SESSION).records]
+
+
+def replace_lock(store: Path) -> None:
+    """What somebody does who believes that a lock file is in the way."""
+    (store / Layout(store).lock.name).unlink()
+
+
+def take_over(server: ForkServer, store: Path, old: Program) -> Life:
+    """A second program owns the session while the first is stopped; then the first goes on."""
+    replace_lock(store)
+    with server.start(f"{HOME}:own", str(store), "new", str(PROMPTS)) as new:
+        new.wait_for(HOLDING)
+        before = (store / f"{SESSION}.jsonl").read_bytes()
+        old.go_on()
+        ended = old.end()
+        assert (store / f"{SESSION}.jsonl").read_bytes() == before
+        assert check_promises(store, journal_of(new.said)) == []
+        new.kill()
+    return ended
+
+
+def check_old_owner(store: Path, old: Life) -> str:
+    """It said clearly why it ended, and nothing that it was told is missing; the error's name."""
+    assert old.status == 0
+    *_, told = facts(old.lines)
+    assert told["broken"], told
+    assert SESSION in told["text"]
+    assert check_promises(store, journal_of(old.lines)) == []
+    found = events(store)
+    assert broken_rules(found) == []
+    terms = [event.data.term for event in found if isinstance(event.data, SessionOwner)]
+    assert terms == [*range(1, len(terms) + 1)]
+    return str(told["failed"])
+
+
+def test_an_owner_that_was_stopped_anywhere_adds_nothing_after_the_next(
+    server: ForkServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stop_owners(server, tmp_path, range(SEEDS), capsys)
+
+
+@pytest.mark.slow
+def test_five_hundred_owners_that_were_stopped_add_nothing_after_the_next(
+    server: ForkServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stop_owners(server, tmp_path, range(1000, 1000 + SEEDS_BY_HAND), capsys)
+
+
+def stop_owners(
+    server: ForkServer, tmp_path: Path, seeds: range, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Stop owners at seeded instants, which mostly are between writes."""
+    seen = Counter[str]()
+    for seed in seeds:
+        store, chance = tmp_path / str(seed), random.Random(seed)
+        with server.start(f"{HOME}:own", str(store), str(seed), "1000000") as old:
+            old.wait_for(b"[")
+            old.listen(chance.uniform(0, 0.05))
+            old.stop()
+            seen[check_old_owner(store, take_over(server, store, old))] += 1
+    tell(f"{len(seeds)} stopped owners ended with {dict(seen)}", capsys)
+
+
+@pytest.mark.parametrize(
+    ("call", "share"),
+    [*(("pwrite", share) for share in range(5)), ("fdatasync", 0), ("fdatasync", 4)],
+)
+@pytest.mark.parametrize("nth", [1, 2, 7])
+def test_an_owner_that_was_stopped_within_a_write_adds_nothing_after_the_next(
+    server: ForkServer, tmp_path: Path, call: str, share: int, nth: int
+) -> None:
+    arguments = [str(tmp_path), "old", "1000000", call, str(nth), str(share)]
+    with server.start(f"{HOME}:own_and_stop", *arguments) as old:
+        old.wait_stopped()
+        check_old_owner(tmp_path, take_over(server, tmp_path, old))
+
+
+@pytest.mark.parametrize("share", [0, 4])
+def test_what_an_owner_was_told_while_it_was_taken_over_is_there(
+    server: ForkServer, tmp_path: Path, share: int
+) -> None:
+    """The next owner stops before or behind the rename that puts its copy in the log's place."""
+    with server.start(f"{HOME}:own", str(tmp_path), "old", "1000000", "inject") as old:
+        old.wait_for(b"[")
+        replace_lock(tmp_path)
+        arguments = [str(tmp_path), "new", str(PROMPTS), "rename", "1", str(share)]
+        with server.start(f"{HOME}:own_and_stop", *arguments) as new:
+            new.wait_stopped()
+            told = len(old.said)
+            if share == 0:
+                old.wait_for(told + 10)
+            new.go_on()
+            check_old_owner(tmp_path, old.end())
+            new.wait_for(HOLDING)
+            assert check_promises(tmp_path, journal_of(new.said)) == []
+
+
+def test_of_many_that_resume_at_once_one_wins_and_is_named(
+    server: ForkServer, tmp_path: Path
+) -> None:
+    with server.start(f"{HOME}:own", str(tmp_path), "first", "1") as first:
+        first.wait_for(HOLDING)
+    for round_ in range(10):
+        at = str(time.monotonic() + 0.05)
+        programs = [server.start(f"{HOME}:race", str(tmp_path), at) for _ in range(6)]
+        for program in programs:
+            program.wait_for(1)
+        told = [facts(program.said)[0] for program in programs]
+        (winner,) = [one["won"] for one in told if "won" in one]
+        losers = [one for one in told if "busy" in one]
+        assert len(losers) == len(programs) - 1
+        for loser in losers:
+            assert (loser["owner"], loser["host"]) == (winner, platform.node())
+            assert f"process {winner} on" in loser["text"]
+        for program in programs:
+            program.kill()
+        terms = [e.data.term for e in events(tmp_path) if isinstance(e.data, SessionOwner)]
+        assert terms == [*range(1, round_ + 3)]
+
+
+def test_the_session_of_an_owner_that_was_killed_is_free_at_once(
+    server: ForkServer, tmp_path: Path
+) -> None:
+    for life in range(20):
+        with server.start(f"{HOME}:own", str(tmp_path), str(life), "1000000") as program:
+            program.wait_for(b"[")
+            program.listen(random.Random(life).uniform(0, 0.01))
+            assert program.kill().killed
+        assert check_promises(tmp_path, journal_of(program.said)) == []
+    terms = [e.data.term for e in events(tmp_path) if isinstance(e.data, SessionOwner)]
+    assert terms == [*range(1, 21)]
+
+
+def tell(found: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(f"\n{found}")  # noqa: T201 - how much was tried is the test's other result
