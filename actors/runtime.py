@@ -29,7 +29,7 @@ from runtime.llm.providers import Provider, find_provider, read_key, split_model
 from runtime.storage.errors import SessionBusy
 from runtime.storage.header import SessionHeader, check_session_id
 
-NAMING_SECONDS, NAMING_TRIES = 0.02, 25
+NAMING_SECONDS, NAMING_TRIES = 0.02, 50
 """How often, and how long apart, a session is asked for whose holder has not named itself yet."""
 
 Durability: TypeAlias = Literal["power", "process", "none"]

@@ -9,7 +9,6 @@ import os
 import random
 import signal
 import threading
-import time
 from itertools import count
 from typing import Any
 
@@ -83,14 +82,15 @@ def stop_here() -> None:
     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
-def race(store: str, at: str) -> None:
-    """At an instant of the monotonic clock, try to resume the session; hold it, or say who does."""
-    trio.run(_race, store, float(at))
+def race(store: str, gate: str) -> None:
+    """Once somebody writes to the FIFO `gate`, resume the session: hold it, or say who does."""
+    trio.run(_race, store, gate)
 
 
-async def _race(store: str, at: float) -> None:
+async def _race(store: str, gate: str) -> None:
     async with open_runtime(store) as runtime:
-        await trio.sleep(at - time.monotonic())
+        say(waiting=os.getpid())
+        os.close(os.open(gate, os.O_RDONLY))
         try:
             await runtime.resume(SESSION, model="script/m")
         except SessionBusy as busy:

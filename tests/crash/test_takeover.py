@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import random
-import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ PROMPTS = 5
 """How many prompts a program leaves before it holds the session."""
 
 SEEDS, SEEDS_BY_HAND = 30, 500
+ROUNDS, RACERS = 10, 6
 HOLDING = b'{"holding"'
 
 
@@ -55,11 +57,16 @@ def replace_lock(store: Path) -> None:
     (store / Layout(store).lock.name).unlink()
 
 
-def take_over(server: ForkServer, store: Path, old: Program) -> Life:
-    """A second program owns the session while the first is stopped; then the first goes on."""
+def take_over(server: ForkServer, store: Path, old: Program, *, until_end: bool = False) -> Life:
+    """A second program owns the session while the first is stopped; then the first goes on.
+
+    With `until_end` the second has ended by then.
+    """
     replace_lock(store)
     with server.start(f"{HOME}:own", str(store), "new", str(PROMPTS)) as new:
         new.wait_for(HOLDING)
+        if until_end:
+            new.kill()
         before = (store / f"{SESSION}.jsonl").read_bytes()
         old.go_on()
         ended = old.end()
@@ -107,7 +114,8 @@ def stop_owners(
             old.wait_for(b"[")
             old.listen(chance.uniform(0, 0.05))
             old.stop()
-            seen[check_old_owner(store, take_over(server, store, old))] += 1
+            life = take_over(server, store, old, until_end=seed % 3 == 0)
+            seen[check_old_owner(store, life)] += 1
     tell(f"{len(seeds)} stopped owners ended with {dict(seen)}", capsys)
 
 
@@ -145,25 +153,34 @@ def test_what_an_owner_was_told_while_it_was_taken_over_is_there(
             assert check_promises(tmp_path, journal_of(new.said)) == []
 
 
+def raced(programs: list[Program], gate: Path) -> list[dict[str, Any]]:
+    """Let them go at once; what they said, the last of it being how it went."""
+    with ExitStack() as stack:
+        for program in programs:
+            stack.enter_context(program)
+            program.wait_for(b'{"waiting"')
+        stack.callback(os.close, os.open(gate, os.O_WRONLY))
+        for program in programs:
+            program.wait_for(2)
+        return [fact for program in programs for fact in facts(program.said)]
+
+
 def test_of_many_that_resume_at_once_one_wins_and_is_named(
     server: ForkServer, tmp_path: Path
 ) -> None:
     with server.start(f"{HOME}:own", str(tmp_path), "first", "1") as first:
         first.wait_for(HOLDING)
-    for round_ in range(10):
-        at = str(time.monotonic() + 0.05)
-        programs = [server.start(f"{HOME}:race", str(tmp_path), at) for _ in range(6)]
-        for program in programs:
-            program.wait_for(1)
-        told = [facts(program.said)[0] for program in programs]
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    for round_ in range(ROUNDS):
+        programs = [server.start(f"{HOME}:race", str(tmp_path), str(gate)) for _ in range(RACERS)]
+        told = [one for one in raced(programs, gate) if "waiting" not in one]
         (winner,) = [one["won"] for one in told if "won" in one]
         losers = [one for one in told if "busy" in one]
-        assert len(losers) == len(programs) - 1
+        assert len(losers) == RACERS - 1
         for loser in losers:
             assert (loser["owner"], loser["host"]) == (winner, platform.node())
             assert f"process {winner} on" in loser["text"]
-        for program in programs:
-            program.kill()
         terms = [e.data.term for e in events(tmp_path) if isinstance(e.data, SessionOwner)]
         assert terms == [*range(1, round_ + 3)]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from itertools import count
 from typing import Any
@@ -58,10 +59,10 @@ async def open_agent(runtime: refold.Runtime, session: str, *, continues: bool) 
 
 
 class Witness:
-    """Notes what an agent makes, and says of it what was acknowledged."""
+    """Notes what an agent makes, and says of it what was acknowledged: lines of a `Journal`."""
 
-    def __init__(self, agent: refold.Agent) -> None:
-        self._session = agent.session_id
+    def __init__(self, agent: refold.Agent, say: Callable[[bytes], object] | None = None) -> None:
+        self._session, self._say = agent.session_id, say or tell
         self._made: dict[int, bytes] = {}
         agent.log.observe(self.note)
 
@@ -71,7 +72,7 @@ class Witness:
     def acknowledged(self, seq: int) -> None:
         """Say that everything up to `seq` is durable."""
         for earlier in [made for made in self._made if made <= seq]:
-            tell(Journal.line(self._session, earlier, self._made.pop(earlier)))
+            self._say(Journal.line(self._session, earlier, self._made.pop(earlier)))
 
 
 class Writer:

@@ -1,0 +1,229 @@
+"""What a user can do to a store, for real: the session ends with one clear error, or goes on.
+
+Afterwards the log agrees with what was acknowledged.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+import actors.runtime
+import refold
+from refold import ActorCrashed, Call, Say
+from refold.faults import ForkServer, Journal, Life, check_promises
+from runtime.envelope import Event, decode_line
+from runtime.errors import Broken
+from runtime.storage import JsonlFolder
+from runtime.storage.errors import NotFound
+from runtime.verify import verify_requests
+from tests.agents import assert_sound, assert_within_rules, stored_events
+from tests.crash import starving
+from tests.crash.writing import Witness
+
+HOUR = 3_600_000
+SESSION = "hurt"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    with ForkServer(starving.__name__, "actors.runtime") as server:
+        yield server
+
+
+@attrs.frozen
+class Starved:
+    """What a program of `starving` said: why its session failed, and why it was not resumed."""
+
+    failed: str
+    refused: str
+    journal: Journal
+    text: str
+
+
+def starved(life: Life) -> Starved:
+    assert life.status == 0
+    told = [json.loads(line) for line in life.lines if line[:1] == b"{"]
+    if told[0].get("impossible"):
+        pytest.skip(told[0]["impossible"])
+    facts: dict[str, Any] = {key: value for one in told for key, value in one.items()}
+    assert {one["reason"] for one in told if "reason" in one} == {"completed"}
+    journal = Journal.read(b"".join(b"%s\n" % line for line in life.lines if line[:1] == b"["))
+    texts = " ".join(one.get("text", "") for one in told)
+    return Starved(facts["failed"], facts["refused"], journal, texts)
+
+
+def assert_kept(store: Path, session: str, journal: Journal) -> list[Event]:
+    """What was acknowledged is there, and the log is one that goes on."""
+    assert journal.said[session]
+    assert check_promises(store, journal) == []
+    records = JsonlFolder(store).read(session).records
+    events = [decode_line(record.encoded) for record in records]
+    assert_within_rules(events)
+    assert all(verdict.verified for verdict in verify_requests(records))
+    return events
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize(
+    ("program", "failed", "refused", "reason"),
+    [
+        ("limit_file_size", "StoreFull", ["StoreFull"], "File too large"),
+        # What a file system has left of the log's last block may be enough to resume.
+        ("fill_file_system", "StoreFull", ["StoreFull", ""], "No space left"),
+        ("limit_descriptors", "", ["Unavailable"], "Too many open files"),
+        ("lose_permission", "", ["Unavailable"], "Permission denied"),
+    ],
+)
+def test_a_session_that_starves_says_so_and_goes_on_when_it_can(
+    server: ForkServer,
+    tmp_path: Path,
+    program: str,
+    failed: str,
+    refused: list[str],
+    reason: str,
+) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    found = starved(server.start(f"{starving.__name__}:{program}", str(store)).end())
+    assert found.failed == failed
+    assert found.refused in refused
+    assert f"{starving.SESSION}.jsonl" in found.text
+    assert reason in found.text
+    copy = store / "copy"
+    assert_kept(copy if copy.exists() else store, starving.SESSION, found.journal)
+
+
+def log_of(store: Path) -> Path:
+    return store / f"{SESSION}.jsonl"
+
+
+def delete(store: Path) -> None:
+    log_of(store).unlink()
+
+
+def replace(store: Path) -> None:
+    """As an editor or a synchroniser does it: the same bytes in a new file."""
+    copy = store / "copy"
+    shutil.copyfile(log_of(store), copy)
+    copy.rename(log_of(store))
+
+
+def append(store: Path) -> None:
+    with log_of(store).open("ab") as file:
+        file.write(b"a line of somebody else\n")
+
+
+def rename_folder(store: Path) -> None:
+    store.rename(store.with_name("elsewhere"))
+
+
+def rename_back(store: Path) -> None:
+    store.with_name("elsewhere").rename(store)
+
+
+@attrs.define(eq=False)
+class Hurt:
+    """A session on which a fault falls, while it is idle or within a tool of its third turn."""
+
+    store: Path
+    fault: Callable[[], object]
+    said: list[bytes] = attrs.field(factory=list)
+
+    async def live(self, *, in_turn: bool) -> BaseException:
+        """Ask twice, then once more about the time of the fault; what that ended with."""
+
+        @refold.tool
+        async def wait() -> str:
+            """Wait for what comes."""
+            self.fault()
+            return "it came"
+
+        third = [Call("wait"), Say("three")] if in_turn else [Say("three")]
+        script = refold.Script([Say("one"), Say("two"), *third])
+        async with refold.open(self.store, providers=[script]) as runtime:
+            agent = await runtime.start_agent(
+                session_id=SESSION, model="script/m", tools=[wait], retries=0
+            )
+            witness = Witness(agent, self.said.append)
+            for prompt in ("a", "b"):
+                witness.acknowledged((await agent.ask(prompt)).end_seq)
+            if not in_turn:
+                self.fault()
+            with pytest.raises((Broken, ActorCrashed)) as caught:
+                witness.acknowledged((await agent.ask("c")).end_seq)
+            with pytest.raises(ActorCrashed) as again:
+                await agent.prompt("d")
+            assert again.value.__cause__ is not None
+            cause = caught.value
+            return again.value.__cause__ if isinstance(cause, ActorCrashed) else cause
+
+    @property
+    def journal(self) -> Journal:
+        return Journal.read(b"".join(self.said))
+
+
+@pytest.mark.parametrize("in_turn", [False, True], ids=["idle", "in-a-turn"])
+@pytest.mark.parametrize(
+    ("fault", "heal"),
+    [(delete, None), (replace, None), (append, None), (rename_folder, rename_back)],
+)
+async def test_a_session_whose_log_is_taken_away_ends_with_one_clear_error(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    fault: Callable[[Path], None],
+    heal: Callable[[Path], None] | None,
+    in_turn: bool,
+) -> None:
+    store = tmp_path / "store"
+    hurt = Hurt(store, lambda: fault(store))
+    with caplog.at_level(logging.ERROR):
+        failure = await hurt.live(in_turn=in_turn)
+    assert isinstance(failure, Broken)
+    assert str(log_of(store)) in str(failure)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"session {SESSION} has ended: {failure}"
+    ]
+    if heal is not None:
+        heal(store)
+    async with refold.open(store, providers=[refold.Script([Say("four")])]) as runtime:
+        if fault is delete:
+            with pytest.raises(NotFound):
+                await runtime.resume(SESSION, model="script/m")
+            return
+        agent = await runtime.resume(SESSION, model="script/m")
+        assert (await agent.ask("e")).text == "four"
+    events = assert_kept(store, SESSION, hurt.journal)
+    assert [event.data.reason for event in events if event.type == "session/recovered"] == (
+        ["bad-crc"] if fault is append else []
+    )
+
+
+async def test_a_clock_that_goes_back_by_an_hour_changes_labels_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1_760_000_000_000]
+    monkeypatch.setattr(actors.runtime, "now_ms", lambda: now[0])
+    said: list[bytes] = []
+    async with refold.open(tmp_path, providers=[refold.Script([Say("a"), Say("b")])]) as runtime:
+        agent = await runtime.start_agent(session_id=SESSION, model="script/m")
+        witness = Witness(agent, said.append)
+        witness.acknowledged((await agent.ask("one")).end_seq)
+        now[0] -= HOUR
+        witness.acknowledged((await agent.ask("two")).end_seq)
+        await agent.park()
+        assert_sound(runtime, agent)
+    now[0] -= HOUR
+    async with refold.open(tmp_path, providers=[refold.Script([Say("c")])]) as runtime:
+        agent = await runtime.resume(SESSION, model="script/m")
+        assert (await agent.ask("three")).text == "c"
+        times = {event.time for event in stored_events(runtime, SESSION)}
+        assert times == {now[0], now[0] + HOUR, now[0] + 2 * HOUR}
+    assert_kept(tmp_path, SESSION, Journal.read(b"".join(said)))
