@@ -24,7 +24,7 @@ from runtime.events import RequestSealed
 from runtime.llm.body import Encoded, RequestEncoder
 from runtime.llm.wires import WIRES
 from runtime.request import Request, rebuild_request
-from runtime.storage.framing import Record, record_at
+from runtime.storage.framing import Record
 from runtime.storage.reader import LogReader
 
 Mode: TypeAlias = Literal["full", "enforce"]
@@ -139,9 +139,7 @@ class _Checker:
 
     def _reread(self, seq: int) -> Event:
         assert self._reader is not None
-        place = self._places[seq]
-        line = self._reader.reread(place.offset, place.length)
-        return decode_line(record_at(line, 0, len(line) - 1).encoded)
+        return decode_line(self._reader.reread(self._places[seq]).encoded)
 
     def _problem(self, offer: Clear) -> str | None:
         step, encoded = self._audit.step, offer.encoded

@@ -35,7 +35,7 @@ from runtime.events import EndReason, Owner
 from runtime.llm.chunks import Chunk
 from runtime.llm.providers import Provider
 from runtime.request import last_sealed_request
-from runtime.storage.errors import LogFailed, StoreFull
+from runtime.storage.errors import Fenced, LogFailed, StoreFull
 from runtime.storage.reader import LogReader
 
 _log = logging.getLogger("refold")
@@ -144,7 +144,7 @@ _LOOP = Spec(
     limit=3,
     period=60,
     backoff=(1.0, 30.0),
-    fatal=(InvariantViolation, LogFailed, StoreFull, ActorCrashed, ActorStopped),
+    fatal=(InvariantViolation, Fenced, LogFailed, StoreFull, ActorCrashed, ActorStopped),
 )
 """A loop is restarted from what the log says, unless it is the log or the checks that failed."""
 

@@ -108,6 +108,8 @@ class LiveLog:
         self.answers = Answers(seed_length)
         self.repair = Repair(seed_length)
         self.publishing = False
+        self.closing = "closed"
+        """Why the log will be given back, for its `session/released`."""
 
     @property
     def durable_seq(self) -> int:

@@ -65,12 +65,13 @@ class Grant(Protocol):
     async def sync(self) -> int:
         """Make what was appended durable at the log's level; returns the highest such seq.
 
-        Not cancellable. Raises `StoreFull` or `LogFailed`; nothing is tried again after either.
+        Not cancellable. Raises `StoreFull`, `LogFailed` or `Fenced`; nothing is tried again after
+        any of them.
         """
         ...
 
-    async def release(self, reason: str) -> None:
-        """Give the log back; safe to call again."""
+    async def release(self) -> None:
+        """Give the log back; safe to call again. Its last event says why: `session/released`."""
         ...
 
 
@@ -87,6 +88,10 @@ class Store(Protocol):
 
     async def fork(self, source: str, at: int | None, header: SessionHeader) -> None:
         """Copy `source` up to the `turn/end` at seq `at` (None: the last); no event is decoded."""
+        ...
+
+    async def delete(self, session_id: str) -> None:
+        """Remove a session with all that is kept of it; raises `NotFound`, `SessionBusy`."""
         ...
 
     async def list(self) -> list[str]: ...
