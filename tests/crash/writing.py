@@ -103,7 +103,7 @@ class Writer:
             self.witness.acknowledged(await self.agent.prompt(text(size)))
 
     async def prompt_at_length(self) -> None:
-        say(writing="prompt_at_length")
+        say(writing="at length")
         self.witness.acknowledged(await self.agent.prompt(text(random.choice([LARGE, LARGE // 8]))))
 
     async def inject(self) -> None:
