@@ -6,20 +6,21 @@ import json
 import os
 import platform
 import random
+import sqlite3
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
-from refold.faults import ForkServer, Journal, Life, Program, check_promises
+from refold.faults import BrokenPromise, ForkServer, Journal, Life, Program, check_promises
 from runtime.envelope import Event, decode_line
 from runtime.events import SessionOwner
 from runtime.rules import broken_rules
-from runtime.storage import JsonlFolder
-from runtime.storage.layout import Layout
+from runtime.storage.sessions import open_sessions
 from tests.crash import owning
 from tests.crash.owning import SESSION
 
@@ -40,82 +41,149 @@ def server() -> Iterator[ForkServer]:
         yield server
 
 
-def journal_of(lines: list[bytes]) -> Journal:
-    return Journal.read(b"".join(b"%s\n" % line for line in lines if line[:1] == b"["))
-
-
 def facts(lines: list[bytes]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line[:1] == b"{"]
 
 
-def events(store: Path) -> list[Event]:
-    return [decode_line(r.encoded) for r in JsonlFolder(store).read(SESSION).records]
+@attrs.frozen
+class Place:
+    """A store with the one session, in a folder of its own."""
+
+    kind: str
+    folder: Path
+
+    @property
+    def store(self) -> str:
+        return f"sqlite:///{self.folder}/s.db" if self.kind == "sqlite" else str(self.folder)
+
+    def replace_lock(self) -> None:
+        """What somebody does who believes that a lock file is in the way."""
+        (self.folder / ("s.db.lock" if self.kind == "sqlite" else ".lock")).unlink()
+
+    def is_locked(self) -> bool:
+        """Whether a process is within a transaction, so that SQLite lets nobody else write."""
+        if self.kind != "sqlite":
+            return False
+        with closing(sqlite3.connect(self.folder / "s.db", 0, isolation_level=None)) as db:
+            try:
+                db.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return True
+            db.execute("ROLLBACK")
+            return False
+
+    def raw(self) -> bytes:
+        with closing(open_sessions(self.store)) as sessions:
+            return sessions.raw(SESSION)
+
+    def events(self) -> list[Event]:
+        with closing(open_sessions(self.store)) as sessions:
+            return [decode_line(record.encoded) for record in sessions.read(SESSION).records]
+
+    def terms(self) -> list[int]:
+        owners = [event.data for event in self.events() if isinstance(event.data, SessionOwner)]
+        return [owner.term for owner in owners]
+
+    def broken_promises(self, lines: list[bytes]) -> list[BrokenPromise]:
+        said = b"".join(b"%s\n" % line for line in lines if line[:1] == b"[")
+        with closing(open_sessions(self.store)) as sessions:
+            return check_promises(sessions, Journal.read(said))
 
 
-def replace_lock(store: Path) -> None:
-    """What somebody does who believes that a lock file is in the way."""
-    (store / Layout(store).lock.name).unlink()
+@pytest.fixture(params=["jsonl", "sqlite"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
-def take_over(server: ForkServer, store: Path, old: Program, *, until_end: bool = False) -> Life:
+def take_over(server: ForkServer, place: Place, old: Program, *, until_end: bool = False) -> Life:
     """A second program owns the session while the first is stopped; then the first goes on.
 
     With `until_end` the second has ended by then.
     """
-    replace_lock(store)
-    with server.start(f"{HOME}:own", str(store), "new", str(PROMPTS)) as new:
+    place.replace_lock()
+    with server.start(f"{HOME}:own", place.store, "new", str(PROMPTS)) as new:
         new.wait_for(HOLDING)
+        assert "holding" in facts(new.said)[-1]
         if until_end:
             new.kill()
-        before = (store / f"{SESSION}.jsonl").read_bytes()
+        before = place.raw()
         old.go_on()
         ended = old.end()
-        assert (store / f"{SESSION}.jsonl").read_bytes() == before
-        assert check_promises(store, journal_of(new.said)) == []
-        new.kill()
+        assert place.raw() == before
+        assert place.broken_promises(new.said) == []
     return ended
 
 
-def check_old_owner(store: Path, old: Life) -> str:
+def check_old_owner(place: Place, old: Life) -> str:
     """It said clearly why it ended, and nothing that it was told is missing; the error's name."""
     assert old.status == 0
     *_, told = facts(old.lines)
     assert told["broken"], told
     assert SESSION in told["text"]
-    assert check_promises(store, journal_of(old.lines)) == []
-    found = events(store)
-    assert broken_rules(found) == []
-    terms = [event.data.term for event in found if isinstance(event.data, SessionOwner)]
+    assert place.broken_promises(old.lines) == []
+    assert broken_rules(place.events()) == []
+    terms = place.terms()
     assert terms == [*range(1, len(terms) + 1)]
     return str(told["failed"])
 
 
 def test_an_owner_that_was_stopped_anywhere_adds_nothing_after_the_next(
-    server: ForkServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: ForkServer, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stop_owners(server, tmp_path, range(SEEDS), capsys)
+    stop_owners(server, kind, tmp_path, range(SEEDS), capsys)
+
+
+@pytest.mark.slow
+def test_an_owner_that_was_stopped_within_a_transaction_keeps_the_session(
+    server: ForkServer, tmp_path: Path
+) -> None:
+    """SQLite lets nobody in; after its patience, that is what the next one is told."""
+    place = Place("sqlite", tmp_path)
+    with server.start(f"{HOME}:own", place.store, "old", "1000000") as old:
+        old.wait_for(b"[")
+        stop(old, place, random.Random(1), locked=True)
+        place.replace_lock()
+        new = server.start(f"{HOME}:own", place.store, "new", "1").end()
+        assert facts(new.lines)[-1]["failed"] == "Unavailable"
+        old.go_on()
+        old.wait_for(len(old.said) + 1)
+    assert place.broken_promises(old.said) == []
+    assert place.terms() == [1]
 
 
 @pytest.mark.slow
 def test_five_hundred_owners_that_were_stopped_add_nothing_after_the_next(
-    server: ForkServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: ForkServer, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stop_owners(server, tmp_path, range(1000, 1000 + SEEDS_BY_HAND), capsys)
+    stop_owners(server, kind, tmp_path, range(1000, 1000 + SEEDS_BY_HAND), capsys)
+
+
+def stop(owner: Program, place: Place, chance: random.Random, *, locked: bool = False) -> None:
+    """Stop the owner at some instant, within a transaction or not."""
+    owner.listen(chance.uniform(0, 0.05))
+    owner.stop()
+    while place.is_locked() != locked:
+        owner.go_on()
+        owner.listen(chance.uniform(0, 0.01))
+        owner.stop()
 
 
 def stop_owners(
-    server: ForkServer, tmp_path: Path, seeds: range, capsys: pytest.CaptureFixture[str]
+    server: ForkServer,
+    kind: str,
+    tmp_path: Path,
+    seeds: range,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Stop owners at seeded instants, which mostly are between writes."""
     seen = Counter[str]()
     for seed in seeds:
-        store, chance = tmp_path / str(seed), random.Random(seed)
-        with server.start(f"{HOME}:own", str(store), str(seed), "1000000") as old:
+        place, chance = Place(kind, tmp_path / str(seed)), random.Random(seed)
+        with server.start(f"{HOME}:own", place.store, str(seed), "1000000") as old:
             old.wait_for(b"[")
-            old.listen(chance.uniform(0, 0.05))
-            old.stop()
-            life = take_over(server, store, old, until_end=seed % 3 == 0)
-            seen[check_old_owner(store, life)] += 1
+            stop(old, place, chance)
+            life = take_over(server, place, old, until_end=seed % 3 == 0)
+            seen[check_old_owner(place, life)] += 1
     tell(f"{len(seeds)} stopped owners ended with {dict(seen)}", capsys)
 
 
@@ -130,7 +198,8 @@ def test_an_owner_that_was_stopped_within_a_write_adds_nothing_after_the_next(
     arguments = [str(tmp_path), "old", "1000000", call, str(nth), str(share)]
     with server.start(f"{HOME}:own_and_stop", *arguments) as old:
         old.wait_stopped()
-        check_old_owner(tmp_path, take_over(server, tmp_path, old))
+        place = Place("jsonl", tmp_path)
+        check_old_owner(place, take_over(server, place, old))
 
 
 @pytest.mark.parametrize("share", [0, 4])
@@ -138,9 +207,10 @@ def test_what_an_owner_was_told_while_it_was_taken_over_is_there(
     server: ForkServer, tmp_path: Path, share: int
 ) -> None:
     """The next owner stops before or behind the rename that puts its copy in the log's place."""
-    with server.start(f"{HOME}:own", str(tmp_path), "old", "1000000", "inject") as old:
+    place = Place("jsonl", tmp_path)
+    with server.start(f"{HOME}:own", place.store, "old", "1000000", "inject") as old:
         old.wait_for(b"[")
-        replace_lock(tmp_path)
+        place.replace_lock()
         arguments = [str(tmp_path), "new", str(PROMPTS), "rename", "1", str(share)]
         with server.start(f"{HOME}:own_and_stop", *arguments) as new:
             new.wait_stopped()
@@ -148,9 +218,9 @@ def test_what_an_owner_was_told_while_it_was_taken_over_is_there(
             if share == 0:
                 old.wait_for(told + 10)
             new.go_on()
-            check_old_owner(tmp_path, old.end())
+            check_old_owner(place, old.end())
             new.wait_for(HOLDING)
-            assert check_promises(tmp_path, journal_of(new.said)) == []
+            assert place.broken_promises(new.said) == []
 
 
 def raced(programs: list[Program], gate: Path) -> list[dict[str, Any]]:
@@ -166,14 +236,15 @@ def raced(programs: list[Program], gate: Path) -> list[dict[str, Any]]:
 
 
 def test_of_many_that_resume_at_once_one_wins_and_is_named(
-    server: ForkServer, tmp_path: Path
+    server: ForkServer, kind: str, tmp_path: Path
 ) -> None:
-    with server.start(f"{HOME}:own", str(tmp_path), "first", "1") as first:
+    place = Place(kind, tmp_path)
+    with server.start(f"{HOME}:own", place.store, "first", "1") as first:
         first.wait_for(HOLDING)
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     for round_ in range(ROUNDS):
-        programs = [server.start(f"{HOME}:race", str(tmp_path), str(gate)) for _ in range(RACERS)]
+        programs = [server.start(f"{HOME}:race", place.store, str(gate)) for _ in range(RACERS)]
         told = [one for one in raced(programs, gate) if "waiting" not in one]
         (winner,) = [one["won"] for one in told if "won" in one]
         losers = [one for one in told if "busy" in one]
@@ -181,21 +252,20 @@ def test_of_many_that_resume_at_once_one_wins_and_is_named(
         for loser in losers:
             assert (loser["owner"], loser["host"]) == (winner, platform.node())
             assert f"process {winner} on" in loser["text"]
-        terms = [e.data.term for e in events(tmp_path) if isinstance(e.data, SessionOwner)]
-        assert terms == [*range(1, round_ + 3)]
+        assert place.terms() == [*range(1, round_ + 3)]
 
 
 def test_the_session_of_an_owner_that_was_killed_is_free_at_once(
-    server: ForkServer, tmp_path: Path
+    server: ForkServer, kind: str, tmp_path: Path
 ) -> None:
+    place = Place(kind, tmp_path)
     for life in range(20):
-        with server.start(f"{HOME}:own", str(tmp_path), str(life), "1000000") as program:
+        with server.start(f"{HOME}:own", place.store, str(life), "1000000") as program:
             program.wait_for(b"[")
             program.listen(random.Random(life).uniform(0, 0.01))
             assert program.kill().killed
-        assert check_promises(tmp_path, journal_of(program.said)) == []
-    terms = [e.data.term for e in events(tmp_path) if isinstance(e.data, SessionOwner)]
-    assert terms == [*range(1, 21)]
+        assert place.broken_promises(program.said) == []
+    assert place.terms() == [*range(1, 21)]
 
 
 def tell(found: str, capsys: pytest.CaptureFixture[str]) -> None:
