@@ -14,6 +14,7 @@ import struct
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -28,54 +29,58 @@ CAPABILITIES_VERSION = 0x2008_0522
 NEW_NAMESPACES = 0x1000_0000 | 0x0002_0000
 """The kernel's CLONE_NEWUSER and CLONE_NEWNS."""
 
+PROMPTS = 50
+"""How many are left in need, unless one fails."""
+
 Switch = Callable[[], object]
 
 
-def limit_file_size(store: str) -> None:
+def limit_file_size(folder: str, kind: str) -> None:
     """No file may grow much (RLIMIT_FSIZE)."""
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
 
     def take(left: int) -> None:
-        size = (Path(store) / f"{SESSION}.jsonl").stat().st_size
+        size = max(path.stat().st_size for path in Path(folder).iterdir())
         resource.setrlimit(resource.RLIMIT_FSIZE, (size + left, hard))
 
     def give() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 
-    starve(store, lambda: take(30_000), lambda: take(100), give)
+    starve(store_in(folder, kind), lambda: take(30_000), lambda: take(100), give)
 
 
-def limit_descriptors(store: str) -> None:
+def limit_descriptors(folder: str, kind: str) -> None:
     """No file can be opened (RLIMIT_NOFILE)."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     def take() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
 
-    starve(store, take, take, lambda: resource.setrlimit(resource.RLIMIT_NOFILE, before))
+    give = partial(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+    starve(store_in(folder, kind), take, take, give)
 
 
-def lose_permission(store: str) -> None:
-    """The folder and the log become read-only; root gives up that it need not care."""
+def lose_permission(folder: str, kind: str) -> None:
+    """The folder and its files become read-only; root gives up that it need not care."""
     header, no_capabilities = struct.pack("Ii", CAPABILITIES_VERSION, 0), bytes(24)
     if ctypes.CDLL(None).capset(header, no_capabilities) != 0:
         say(impossible="this system lets nobody give up capabilities")
         return
-    log = Path(store) / f"{SESSION}.jsonl"
 
-    def change(file: int, folder: int) -> None:
-        log.chmod(file)
-        Path(store).chmod(folder)
+    def change(file_mode: int, folder_mode: int) -> None:
+        Path(folder).chmod(folder_mode)
+        for path in Path(folder).iterdir():
+            path.chmod(file_mode)
 
     def take() -> None:
         change(0o400, 0o500)
 
-    starve(store, take, take, lambda: change(0o600, 0o700))
+    starve(store_in(folder, kind), take, take, lambda: change(0o600, 0o700))
 
 
-def fill_file_system(store: str) -> None:
-    """A file system of 256 KiB that becomes full; the program's own, so it is copied at the end."""
-    small = Path(store) / "small"
+def fill_file_system(folder: str, kind: str) -> None:
+    """A file system of 1 MiB that becomes full; the program's own, so it is copied at the end."""
+    small = Path(folder) / "small"
     small.mkdir(parents=True)
     if not mount_small(small):
         say(impossible="this system lets no user mount a file system in a namespace")
@@ -87,8 +92,12 @@ def fill_file_system(store: str) -> None:
             for _ in range(most):
                 file.write(bytes(1000))
 
-    starve(str(sessions), lambda: fill(100), lambda: fill(1000), filler.unlink)
-    shutil.copytree(sessions, Path(store) / "copy")
+    starve(store_in(str(sessions), kind), lambda: fill(300), lambda: fill(2000), filler.unlink)
+    shutil.copytree(sessions, Path(folder) / "copy")
+
+
+def store_in(folder: str, kind: str) -> str:
+    return f"sqlite:///{folder}/s.db" if kind == "sqlite" else folder
 
 
 def mount_small(where: Path) -> bool:
@@ -101,7 +110,7 @@ def mount_small(where: Path) -> bool:
         Path("/proc/self/gid_map").write_text(f"0 {group} 1")
     except OSError:
         return False
-    done: int = libc.mount(b"tmpfs", os.fsencode(where), b"tmpfs", 0, b"size=256k")
+    done: int = libc.mount(b"tmpfs", os.fsencode(where), b"tmpfs", 0, b"size=1m")
     return done == 0
 
 
@@ -134,7 +143,7 @@ async def ask(agent: refold.Agent, witness: Witness, prompt: str) -> None:
 async def ask_until_it_fails(agent: refold.Agent) -> None:
     witness = Witness(agent)
     try:
-        for _ in range(30):
+        for _ in range(PROMPTS):
             await ask(agent, witness, text(3000))
         say(failed="", text="")
     except RefoldError as error:

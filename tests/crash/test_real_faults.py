@@ -9,6 +9,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from refold import ActorCrashed, Call, Say
 from refold.faults import ForkServer, Journal, Life, check_promises
 from runtime.envelope import Event, decode_line
 from runtime.errors import Broken
-from runtime.storage import JsonlFolder
 from runtime.storage.errors import NotFound
+from runtime.storage.sessions import open_sessions
 from runtime.verify import verify_requests
 from tests.agents import assert_sound, assert_within_rules, stored_events
 from tests.crash import starving
@@ -60,45 +61,62 @@ def starved(life: Life) -> Starved:
     return Starved(facts["failed"], facts["refused"], journal, texts)
 
 
-def assert_kept(store: Path, session: str, journal: Journal) -> list[Event]:
+def assert_kept(store: Path | str, session: str, journal: Journal) -> list[Event]:
     """What was acknowledged is there, and the log is one that goes on."""
     assert journal.said[session]
-    assert check_promises(store, journal) == []
-    records = JsonlFolder(store).read(session).records
-    events = [decode_line(record.encoded) for record in records]
-    assert_within_rules(events)
-    assert all(verdict.verified for verdict in verify_requests(records))
-    return events
+    with closing(open_sessions(store)) as sessions:
+        assert check_promises(sessions, journal) == []
+        records = sessions.read(session).records
+        events = [decode_line(record.encoded) for record in records]
+        assert_within_rules(events)
+        assert all(verdict.verified for verdict in verify_requests(records))
+        return events
+
+
+@attrs.frozen
+class Need:
+    """A program of `starving`, and the errors that its session may end with and be refused with.
+
+    An empty text is none: the session goes on.
+    """
+
+    program: str
+    kind: str
+    failed: set[str]
+    refused: set[str]
+    reason: str = ""
+
+
+NEEDS = [
+    Need("limit_file_size", "jsonl", {"StoreFull"}, {"StoreFull"}, "File too large"),
+    Need("limit_file_size", "sqlite", {"LogFailed", "StoreFull"}, {"", "LogFailed", "StoreFull"}),
+    # What a file system has left of a file's last block may be enough to resume.
+    Need("fill_file_system", "jsonl", {"StoreFull"}, {"StoreFull", ""}, "No space left"),
+    Need("fill_file_system", "sqlite", {"StoreFull"}, {"StoreFull", ""}, "disk is full"),
+    Need("limit_descriptors", "jsonl", {""}, {"Unavailable"}, "Too many open files"),
+    Need("lose_permission", "jsonl", {""}, {"Unavailable"}, "Permission denied"),
+    # A SQLite file stays open as long as its store.
+    Need("limit_descriptors", "sqlite", {""}, {""}),
+    Need("lose_permission", "sqlite", {""}, {""}),
+]
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize(
-    ("program", "failed", "refused", "reason"),
-    [
-        ("limit_file_size", "StoreFull", ["StoreFull"], "File too large"),
-        # What a file system has left of the log's last block may be enough to resume.
-        ("fill_file_system", "StoreFull", ["StoreFull", ""], "No space left"),
-        ("limit_descriptors", "", ["Unavailable"], "Too many open files"),
-        ("lose_permission", "", ["Unavailable"], "Permission denied"),
-    ],
-)
+@pytest.mark.parametrize("need", NEEDS, ids=lambda need: f"{need.program}-{need.kind}")
 def test_a_session_that_starves_says_so_and_goes_on_when_it_can(
-    server: ForkServer,
-    tmp_path: Path,
-    program: str,
-    failed: str,
-    refused: list[str],
-    reason: str,
+    server: ForkServer, tmp_path: Path, need: Need
 ) -> None:
-    store = tmp_path / "store"
-    store.mkdir()
-    found = starved(server.start(f"{starving.__name__}:{program}", str(store)).end())
-    assert found.failed == failed
-    assert found.refused in refused
-    assert f"{starving.SESSION}.jsonl" in found.text
-    assert reason in found.text
-    copy = store / "copy"
-    assert_kept(copy if copy.exists() else store, starving.SESSION, found.journal)
+    folder = tmp_path / "store"
+    folder.mkdir()
+    name = f"{starving.__name__}:{need.program}"
+    found = starved(server.start(name, str(folder), need.kind).end())
+    assert found.failed in need.failed
+    assert found.refused in need.refused
+    assert need.reason in found.text
+    copy = folder / "copy"
+    where = copy if copy.exists() else folder
+    assert (str(folder) in found.text) == bool(found.failed or found.refused)
+    assert_kept(starving.store_in(str(where), need.kind), starving.SESSION, found.journal)
 
 
 def log_of(store: Path) -> Path:
