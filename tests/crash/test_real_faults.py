@@ -119,40 +119,52 @@ def test_a_session_that_starves_says_so_and_goes_on_when_it_can(
     assert_kept(starving.store_in(str(where), need.kind), starving.SESSION, found.journal)
 
 
-def log_of(store: Path) -> Path:
-    return store / f"{SESSION}.jsonl"
+@attrs.frozen
+class Place:
+    """A store in a folder of its own, and the file that holds the log."""
+
+    kind: str
+    folder: Path
+
+    @property
+    def store(self) -> str:
+        return starving.store_in(str(self.folder), self.kind)
+
+    @property
+    def file(self) -> Path:
+        return self.folder / ("s.db" if self.kind == "sqlite" else f"{SESSION}.jsonl")
 
 
-def delete(store: Path) -> None:
-    log_of(store).unlink()
+def delete(place: Place) -> None:
+    place.file.unlink()
 
 
-def replace(store: Path) -> None:
+def replace(place: Place) -> None:
     """As an editor or a synchroniser does it: the same bytes in a new file."""
-    copy = store / "copy"
-    shutil.copyfile(log_of(store), copy)
-    copy.rename(log_of(store))
+    copy = place.folder / "copy"
+    shutil.copyfile(place.file, copy)
+    copy.rename(place.file)
 
 
-def append(store: Path) -> None:
-    with log_of(store).open("ab") as file:
+def append(place: Place) -> None:
+    with place.file.open("ab") as file:
         file.write(b"a line of somebody else\n")
 
 
-def rename_folder(store: Path) -> None:
-    store.rename(store.with_name("elsewhere"))
+def rename_folder(place: Place) -> None:
+    place.folder.rename(place.folder.with_name("elsewhere"))
 
 
-def rename_back(store: Path) -> None:
-    store.with_name("elsewhere").rename(store)
+def rename_back(place: Place) -> None:
+    place.folder.with_name("elsewhere").rename(place.folder)
 
 
 @attrs.define(eq=False)
 class Hurt:
     """A session on which a fault falls, while it is idle or within a tool of its third turn."""
 
-    store: Path
-    fault: Callable[[], object]
+    place: Place
+    fault: Callable[[Place], None]
     said: list[bytes] = attrs.field(factory=list)
 
     async def live(self, *, in_turn: bool) -> BaseException:
@@ -161,12 +173,12 @@ class Hurt:
         @refold.tool
         async def wait() -> str:
             """Wait for what comes."""
-            self.fault()
+            self.fault(self.place)
             return "it came"
 
         third = [Call("wait"), Say("three")] if in_turn else [Say("three")]
         script = refold.Script([Say("one"), Say("two"), *third])
-        async with refold.open(self.store, providers=[script]) as runtime:
+        async with refold.open(self.place.store, providers=[script]) as runtime:
             agent = await runtime.start_agent(
                 session_id=SESSION, model="script/m", tools=[wait], retries=0
             )
@@ -174,7 +186,7 @@ class Hurt:
             for prompt in ("a", "b"):
                 witness.acknowledged((await agent.ask(prompt)).end_seq)
             if not in_turn:
-                self.fault()
+                self.fault(self.place)
             with pytest.raises((Broken, ActorCrashed)) as caught:
                 witness.acknowledged((await agent.ask("c")).end_seq)
             with pytest.raises(ActorCrashed) as again:
@@ -190,35 +202,43 @@ class Hurt:
 
 @pytest.mark.parametrize("in_turn", [False, True], ids=["idle", "in-a-turn"])
 @pytest.mark.parametrize(
-    ("fault", "heal"),
-    [(delete, None), (replace, None), (append, None), (rename_folder, rename_back)],
+    ("kind", "fault"),
+    [
+        ("jsonl", delete),
+        ("jsonl", replace),
+        ("jsonl", append),
+        ("jsonl", rename_folder),
+        ("sqlite", delete),
+        ("sqlite", replace),
+        ("sqlite", rename_folder),
+    ],
 )
 async def test_a_session_whose_log_is_taken_away_ends_with_one_clear_error(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
-    fault: Callable[[Path], None],
-    heal: Callable[[Path], None] | None,
+    kind: str,
+    fault: Callable[[Place], None],
     in_turn: bool,
 ) -> None:
-    store = tmp_path / "store"
-    hurt = Hurt(store, lambda: fault(store))
+    place = Place(kind, tmp_path / "store")
+    hurt = Hurt(place, fault)
     with caplog.at_level(logging.ERROR):
         failure = await hurt.live(in_turn=in_turn)
     assert isinstance(failure, Broken)
-    assert str(log_of(store)) in str(failure)
+    assert str(place.file) in str(failure)
     assert [record.getMessage() for record in caplog.records] == [
         f"session {SESSION} has ended: {failure}"
     ]
-    if heal is not None:
-        heal(store)
-    async with refold.open(store, providers=[refold.Script([Say("four")])]) as runtime:
+    if fault is rename_folder:
+        rename_back(place)
+    async with refold.open(place.store, providers=[refold.Script([Say("four")])]) as runtime:
         if fault is delete:
             with pytest.raises(NotFound):
                 await runtime.resume(SESSION, model="script/m")
             return
         agent = await runtime.resume(SESSION, model="script/m")
         assert (await agent.ask("e")).text == "four"
-    events = assert_kept(store, SESSION, hurt.journal)
+    events = assert_kept(place.store, SESSION, hurt.journal)
     assert [event.data.reason for event in events if event.type == "session/recovered"] == (
         ["bad-crc"] if fault is append else []
     )
