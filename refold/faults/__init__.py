@@ -1,7 +1,7 @@
 """Putting faults in, and seeing what is left: tools for tests of stores and orchestration."""
 
 from refold.faults.fork_server import ForkServer
-from refold.faults.killer import Kill, Life, OutOfPatience, Program, kill, start
+from refold.faults.killer import Kill, Life, OutOfPatience, Program, kill, start_program
 from refold.faults.promises import BrokenPromise, Journal, check_promises
 
 __all__ = [
@@ -14,5 +14,5 @@ __all__ = [
     "Program",
     "check_promises",
     "kill",
-    "start",
+    "start_program",
 ]

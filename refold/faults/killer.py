@@ -9,7 +9,7 @@ instant it is killed with SIGKILL. What it had said by then is told to whoever w
             life = kill(program, Kill.drawn(random.Random(seed), lines=50, seconds=0.01))
             problems = check_promises(store, Journal.read(life.output))
 
-`start` starts any command, at the cost of a whole interpreter where it is one of Python's; a
+`start_program` starts any command, at the cost of an interpreter where it is one of Python's. A
 `ForkServer` has imported what the program needs once and makes each run a fork. For Linux.
 """
 
@@ -80,7 +80,7 @@ class Life:
 class Program:
     """A running program, held by a descriptor that no other process can come to stand behind.
 
-    Leaving its `with` block kills it. Made by `start` and `ForkServer.start`.
+    Leaving its `with` block kills it. Made by `start_program` and `ForkServer.start`.
     """
 
     def __init__(self, pid: int, output: int, reap: Callable[[], int]) -> None:
@@ -189,7 +189,7 @@ class Program:
         return False
 
 
-def start(command: Sequence[str | Path], env: Mapping[str, str] | None = None) -> Program:
+def start_program(command: Sequence[str | Path], env: Mapping[str, str] | None = None) -> Program:
     """Start a command, its input empty; `env` is what it has of the environment, by default all.
 
     Raises `OSError` where it cannot be started.

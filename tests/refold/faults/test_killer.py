@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from refold.faults import ForkServer, Kill, Life, OutOfPatience, Program, kill, start
+from refold.faults import ForkServer, Kill, Life, OutOfPatience, Program, kill, start_program
 from tests.refold.faults import programs
 
 pytestmark = pytest.mark.crash
@@ -37,7 +37,9 @@ def launch(request: pytest.FixtureRequest, server: ForkServer) -> Starter:
     def command(name: str, *arguments: str) -> Program:
         code = f"import {HOME} as p, sys; p.{name}(*sys.argv[1:])"
         path = os.pathsep.join(sys.path)
-        return start([sys.executable, "-c", code, *arguments], {**os.environ, "PYTHONPATH": path})
+        return start_program(
+            [sys.executable, "-c", code, *arguments], {**os.environ, "PYTHONPATH": path}
+        )
 
     return forked if request.param == "forked" else command
 
