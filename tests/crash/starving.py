@@ -22,6 +22,7 @@ import trio
 import refold
 from refold import ActorCrashed
 from runtime.errors import RefoldError
+from tests.crash.places import Place
 from tests.crash.writing import Witness, open_agent, open_runtime, say, text
 
 SESSION = "starved"
@@ -46,7 +47,7 @@ def limit_file_size(folder: str, kind: str) -> None:
     def give() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 
-    starve(store_in(folder, kind), lambda: take(30_000), lambda: take(100), give)
+    starve(Place(kind, Path(folder), SESSION).store, lambda: take(30_000), lambda: take(100), give)
 
 
 def limit_descriptors(folder: str, kind: str) -> None:
@@ -57,7 +58,7 @@ def limit_descriptors(folder: str, kind: str) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
 
     give = partial(resource.setrlimit, resource.RLIMIT_NOFILE, before)
-    starve(store_in(folder, kind), take, take, give)
+    starve(Place(kind, Path(folder), SESSION).store, take, take, give)
 
 
 def lose_permission(folder: str, kind: str) -> None:
@@ -75,7 +76,7 @@ def lose_permission(folder: str, kind: str) -> None:
     def take() -> None:
         change(0o400, 0o500)
 
-    starve(store_in(folder, kind), take, take, lambda: change(0o600, 0o700))
+    starve(Place(kind, Path(folder), SESSION).store, take, take, lambda: change(0o600, 0o700))
 
 
 def fill_file_system(folder: str, kind: str) -> None:
@@ -92,12 +93,10 @@ def fill_file_system(folder: str, kind: str) -> None:
             for _ in range(most):
                 file.write(bytes(1000))
 
-    starve(store_in(str(sessions), kind), lambda: fill(300), lambda: fill(2000), filler.unlink)
+    starve(
+        Place(kind, sessions, SESSION).store, lambda: fill(300), lambda: fill(2000), filler.unlink
+    )
     shutil.copytree(sessions, Path(folder) / "copy")
-
-
-def store_in(folder: str, kind: str) -> str:
-    return f"sqlite:///{folder}/s.db" if kind == "sqlite" else folder
 
 
 def mount_small(where: Path) -> bool:

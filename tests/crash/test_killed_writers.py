@@ -11,22 +11,21 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
 import pytest
 
-from refold.faults import BrokenPromise, ForkServer, Journal, Kill, Life, check_promises, kill
+from refold.faults import ForkServer, Journal, Kill, Life, kill
 from runtime.envelope import decode_line
 from runtime.events import SessionRecovered, TurnEnd
 from runtime.rules import broken_rules
 from runtime.storage import Record
-from runtime.storage.sessions import open_sessions
 from runtime.verify import verify_requests
 from tests.agents import assert_within_rules
 from tests.crash import writing
+from tests.crash.places import KINDS, Place, journal_of
 
 pytestmark = pytest.mark.crash
 
@@ -41,20 +40,6 @@ SELDOM = {"park": "park", "close": "close", "fork": "fork", "at length": "prompt
 
 PAGES = {"many pages": "prompt_at_length"}
 """It sees its own large writes, but not those that SQLite makes."""
-
-
-@attrs.frozen
-class Stores:
-    """How the store of a run is named, given its folder, and what kills wait for."""
-
-    name: Callable[[Path], str]
-    seldom: dict[str, str]
-
-
-STORES = {
-    "jsonl": Stores(str, SELDOM | PAGES),
-    "sqlite": Stores(lambda folder: f"sqlite:///{folder}/sessions.db", SELDOM),
-}
 
 
 @attrs.define
@@ -77,66 +62,53 @@ def server() -> Iterator[ForkServer]:
         yield server
 
 
-@pytest.fixture(params=STORES)
-def stores(request: pytest.FixtureRequest) -> Stores:
-    return STORES[request.param]
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
-def drawn(chance: random.Random, seldom: dict[str, str]) -> tuple[str, Kill]:
+def drawn(chance: random.Random, kind: str) -> tuple[str, Kill]:
     """What the program is to do besides, and when to kill it: at any instant, or as it does it."""
     if chance.random() < 0.5:
         return "", Kill.drawn(chance, lines=chance.choice([0, 20, 100]), seconds=0.01)
+    seldom = SELDOM if kind == "sqlite" else SELDOM | PAGES
     begun = chance.choice([*seldom])
     return seldom[begun], Kill(b'{"writing": "%s"' % begun.encode(), 0.01 * chance.random() ** 2)
 
 
-def run(server: ForkServer, stores: Stores, folder: Path, seed: int, counted: Count) -> None:
+def run(server: ForkServer, place: Place, seed: int, counted: Count) -> None:
     """One session through its lives, and what must hold of it after each."""
-    store, chance, journal = stores.name(folder), random.Random(seed), Journal()
+    chance, journal = random.Random(seed), Journal()
     for life in range(chance.randint(1, MOST_KILLS)):
-        wanted, when = drawn(chance, stores.seldom)
-        program = server.start(f"{HOME}:write", store, SESSION, f"{seed}.{life}", wanted)
+        wanted, when = drawn(chance, place.kind)
+        program = server.start(f"{HOME}:write", place.store, SESSION, f"{seed}.{life}", wanted)
         ended = kill(program, when)
         assert ended.killed
         note(journal, ended, counted)
-        assert broken_promises(store, journal) == []
+        assert place.broken_promises(journal) == []
         for session in journal.said:
-            assert broken_rules([decode_line(r.encoded) for r in read(store, session)]) == []
+            assert broken_rules(attrs.evolve(place, session=session).events()) == []
         counted.kills += 1
-    ended = server.start(f"{HOME}:finish", store, SESSION).end()
+    ended = server.start(f"{HOME}:finish", place.store, SESSION).end()
     assert ended.status == 0
-    assert broken_promises(store, journal) == []
+    assert place.broken_promises(journal) == []
     finished = [json.loads(line) for line in ended.lines]
     assert {SESSION, *journal.said} <= {told["finished"] for told in finished}
     for told in finished:
         assert told["reason"] == "completed"
-        check_whole(read(store, told["finished"]), counted)
+        check_whole(attrs.evolve(place, session=told["finished"]).records(), counted)
     counted.runs += 1
     counted.events_acknowledged += sum(map(len, journal.said.values()))
 
 
 def note(journal: Journal, life: Life, counted: Count) -> None:
     """Keep what a life was told; what is told twice was the same."""
-    told = Journal.read(b"".join(b"%s\n" % line for line in life.lines if line[:1] == b"["))
-    for session, said in told.said.items():
+    for session, said in journal_of(life.lines).said.items():
         known = journal.said.setdefault(session, {})
         assert all(known.get(seq, crc) == crc for seq, crc in said.items())
         known |= said
     done = [json.loads(line) for line in life.lines if line[:1] == b"{"]
     counted.killed_after[done[-1].get("writing", "opened") if done else "start"] += 1
-
-
-def broken_promises(store: str, journal: Journal) -> list[BrokenPromise]:
-    with closing(open_sessions(store)) as sessions:
-        return check_promises(sessions, journal)
-
-
-def read(store: str, session: str) -> list[Record]:
-    with (
-        closing(open_sessions(store)) as sessions,
-        closing(sessions.reader(session)) as reader,
-    ):
-        return reader.read_new()
 
 
 def check_whole(records: list[Record], counted: Count) -> None:
@@ -156,27 +128,28 @@ def check_whole(records: list[Record], counted: Count) -> None:
 
 def test_what_a_killed_writer_was_told_is_there(
     server: ForkServer,
-    stores: Stores,
+    kind: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     counted, until = Count(), time.monotonic() + SECONDS
     while time.monotonic() < until or not counted.interrupted_turns:
-        run(server, stores, tmp_path / str(counted.runs), counted.runs, counted)
+        place = Place(kind, tmp_path / str(counted.runs), SESSION)
+        run(server, place, counted.runs, counted)
     tell(counted, capsys)
 
 
 @pytest.mark.slow
 def test_what_a_writer_was_told_is_there_after_a_thousand_runs(
     server: ForkServer,
-    stores: Stores,
+    kind: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     counted = Count()
     for seed in range(1_000_000, 1_000_000 + RUNS_BY_HAND):
-        run(server, stores, tmp_path / str(seed), seed, counted)
-    assert counted.torn_tails or "many pages" not in stores.seldom
+        run(server, Place(kind, tmp_path / str(seed), SESSION), seed, counted)
+    assert counted.torn_tails or kind == "sqlite"
     tell(counted, capsys)
 
 
@@ -185,14 +158,14 @@ def test_a_writer_that_acknowledges_too_early_is_caught(
 ) -> None:
     """The bug is planted in the program: events are told as safe before they are written."""
     for seed in range(MOST_LIES):
-        store, chance, journal = str(tmp_path / str(seed)), random.Random(seed), Journal()
-        program = server.start(f"{HOME}:boast", store, SESSION, str(seed))
+        place, chance = Place("jsonl", tmp_path / str(seed), SESSION), random.Random(seed)
+        program, journal = server.start(f"{HOME}:boast", place.store, SESSION, str(seed)), Journal()
         note(
             journal,
             kill(program, Kill(b'{"writing": "at length', chance.uniform(0, 0.01))),
             Count(),
         )
-        if problems := broken_promises(store, journal):
+        if problems := place.broken_promises(journal):
             tell(f"the lie was found at kill {seed + 1}: {problems[0]}", capsys)
             return
     pytest.fail(f"{MOST_LIES} kills did not find the lie")

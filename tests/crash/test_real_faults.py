@@ -9,7 +9,6 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,14 @@ import pytest
 import actors.runtime
 import refold
 from refold import ActorCrashed, Call, Say
-from refold.faults import ForkServer, Journal, Life, check_promises
-from runtime.envelope import Event, decode_line
+from refold.faults import ForkServer, Journal, Life
+from runtime.envelope import Event
 from runtime.errors import Broken
 from runtime.storage.errors import NotFound
-from runtime.storage.sessions import open_sessions
 from runtime.verify import verify_requests
 from tests.agents import assert_sound, assert_within_rules, stored_events
 from tests.crash import starving
+from tests.crash.places import Place, journal_of
 from tests.crash.writing import Witness
 
 HOUR = 3_600_000
@@ -56,21 +55,18 @@ def starved(life: Life) -> Starved:
         pytest.skip(told[0]["impossible"])
     facts: dict[str, Any] = {key: value for one in told for key, value in one.items()}
     assert {one["reason"] for one in told if "reason" in one} == {"completed"}
-    journal = Journal.read(b"".join(b"%s\n" % line for line in life.lines if line[:1] == b"["))
     texts = " ".join(one.get("text", "") for one in told)
-    return Starved(facts["failed"], facts["refused"], journal, texts)
+    return Starved(facts["failed"], facts["refused"], journal_of(life.lines), texts)
 
 
-def assert_kept(store: Path | str, session: str, journal: Journal) -> list[Event]:
+def assert_kept(place: Place, journal: Journal) -> list[Event]:
     """What was acknowledged is there, and the log is one that goes on."""
-    assert journal.said[session]
-    with closing(open_sessions(store)) as sessions:
-        assert check_promises(sessions, journal) == []
-        records = sessions.read(session).records
-        events = [decode_line(record.encoded) for record in records]
-        assert_within_rules(events)
-        assert all(verdict.verified for verdict in verify_requests(records))
-        return events
+    assert journal.said[place.session]
+    assert place.broken_promises(journal) == []
+    events = place.events()
+    assert_within_rules(events)
+    assert all(verdict.verified for verdict in verify_requests(place.records()))
+    return events
 
 
 @attrs.frozen
@@ -116,23 +112,7 @@ def test_a_session_that_starves_says_so_and_goes_on_when_it_can(
     copy = folder / "copy"
     where = copy if copy.exists() else folder
     assert (str(folder) in found.text) == bool(found.failed or found.refused)
-    assert_kept(starving.store_in(str(where), need.kind), starving.SESSION, found.journal)
-
-
-@attrs.frozen
-class Place:
-    """A store in a folder of its own, and the file that holds the log."""
-
-    kind: str
-    folder: Path
-
-    @property
-    def store(self) -> str:
-        return starving.store_in(str(self.folder), self.kind)
-
-    @property
-    def file(self) -> Path:
-        return self.folder / ("s.db" if self.kind == "sqlite" else f"{SESSION}.jsonl")
+    assert_kept(Place(need.kind, where, starving.SESSION), found.journal)
 
 
 def delete(place: Place) -> None:
@@ -220,7 +200,7 @@ async def test_a_session_whose_log_is_taken_away_ends_with_one_clear_error(
     fault: Callable[[Place], None],
     in_turn: bool,
 ) -> None:
-    place = Place(kind, tmp_path / "store")
+    place = Place(kind, tmp_path / "store", SESSION)
     hurt = Hurt(place, fault)
     with caplog.at_level(logging.ERROR):
         failure = await hurt.live(in_turn=in_turn)
@@ -238,7 +218,7 @@ async def test_a_session_whose_log_is_taken_away_ends_with_one_clear_error(
             return
         agent = await runtime.resume(SESSION, model="script/m")
         assert (await agent.ask("e")).text == "four"
-    events = assert_kept(place.store, SESSION, hurt.journal)
+    events = assert_kept(place, hurt.journal)
     assert [event.data.reason for event in events if event.type == "session/recovered"] == (
         ["bad-crc"] if fault is append else []
     )
@@ -264,4 +244,4 @@ async def test_a_clock_that_goes_back_by_an_hour_changes_labels_alone(
         assert (await agent.ask("three")).text == "c"
         times = {event.time for event in stored_events(runtime, SESSION)}
         assert times == {now[0], now[0] + HOUR, now[0] + 2 * HOUR}
-    assert_kept(tmp_path, SESSION, Journal.read(b"".join(said)))
+    assert_kept(Place("jsonl", tmp_path, SESSION), Journal.read(b"".join(said)))

@@ -6,23 +6,19 @@ import json
 import os
 import platform
 import random
-import sqlite3
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 
-from refold.faults import BrokenPromise, ForkServer, Journal, Life, Program, check_promises
-from runtime.envelope import Event, decode_line
-from runtime.events import SessionOwner
+from refold.faults import ForkServer, Life, Program
 from runtime.rules import broken_rules
-from runtime.storage.sessions import open_sessions
 from tests.crash import owning
 from tests.crash.owning import SESSION
+from tests.crash.places import KINDS, Place, journal_of
 
 pytestmark = pytest.mark.crash
 
@@ -45,52 +41,7 @@ def facts(lines: list[bytes]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line[:1] == b"{"]
 
 
-@attrs.frozen
-class Place:
-    """A store with the one session, in a folder of its own."""
-
-    kind: str
-    folder: Path
-
-    @property
-    def store(self) -> str:
-        return f"sqlite:///{self.folder}/s.db" if self.kind == "sqlite" else str(self.folder)
-
-    def replace_lock(self) -> None:
-        """What somebody does who believes that a lock file is in the way."""
-        (self.folder / ("s.db.lock" if self.kind == "sqlite" else ".lock")).unlink()
-
-    def is_locked(self) -> bool:
-        """Whether a process is within a transaction, so that SQLite lets nobody else write."""
-        if self.kind != "sqlite":
-            return False
-        with closing(sqlite3.connect(self.folder / "s.db", 0, isolation_level=None)) as db:
-            try:
-                db.execute("BEGIN IMMEDIATE")
-            except sqlite3.OperationalError:
-                return True
-            db.execute("ROLLBACK")
-            return False
-
-    def raw(self) -> bytes:
-        with closing(open_sessions(self.store)) as sessions:
-            return sessions.raw(SESSION)
-
-    def events(self) -> list[Event]:
-        with closing(open_sessions(self.store)) as sessions:
-            return [decode_line(record.encoded) for record in sessions.read(SESSION).records]
-
-    def terms(self) -> list[int]:
-        owners = [event.data for event in self.events() if isinstance(event.data, SessionOwner)]
-        return [owner.term for owner in owners]
-
-    def broken_promises(self, lines: list[bytes]) -> list[BrokenPromise]:
-        said = b"".join(b"%s\n" % line for line in lines if line[:1] == b"[")
-        with closing(open_sessions(self.store)) as sessions:
-            return check_promises(sessions, Journal.read(said))
-
-
-@pytest.fixture(params=["jsonl", "sqlite"])
+@pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -110,7 +61,7 @@ def take_over(server: ForkServer, place: Place, old: Program, *, until_end: bool
         old.go_on()
         ended = old.end()
         assert place.raw() == before
-        assert place.broken_promises(new.said) == []
+        assert place.broken_promises(journal_of(new.said)) == []
     return ended
 
 
@@ -120,7 +71,7 @@ def check_old_owner(place: Place, old: Life) -> str:
     *_, told = facts(old.lines)
     assert told["broken"], told
     assert SESSION in told["text"]
-    assert place.broken_promises(old.lines) == []
+    assert place.broken_promises(journal_of(old.lines)) == []
     assert broken_rules(place.events()) == []
     terms = place.terms()
     assert terms == [*range(1, len(terms) + 1)]
@@ -138,7 +89,7 @@ def test_an_owner_that_was_stopped_within_a_transaction_keeps_the_session(
     server: ForkServer, tmp_path: Path
 ) -> None:
     """SQLite lets nobody in; after its patience, that is what the next one is told."""
-    place = Place("sqlite", tmp_path)
+    place = Place("sqlite", tmp_path, SESSION)
     with server.start(f"{HOME}:own", place.store, "old", "1000000") as old:
         old.wait_for(b"[")
         stop(old, place, random.Random(1), locked=True)
@@ -147,7 +98,7 @@ def test_an_owner_that_was_stopped_within_a_transaction_keeps_the_session(
         assert facts(new.lines)[-1]["failed"] == "Unavailable"
         old.go_on()
         old.wait_for(len(old.said) + 1)
-    assert place.broken_promises(old.said) == []
+    assert place.broken_promises(journal_of(old.said)) == []
     assert place.terms() == [1]
 
 
@@ -178,7 +129,7 @@ def stop_owners(
     """Stop owners at seeded instants, which mostly are between writes."""
     seen = Counter[str]()
     for seed in seeds:
-        place, chance = Place(kind, tmp_path / str(seed)), random.Random(seed)
+        place, chance = Place(kind, tmp_path / str(seed), SESSION), random.Random(seed)
         with server.start(f"{HOME}:own", place.store, str(seed), "1000000") as old:
             old.wait_for(b"[")
             stop(old, place, chance)
@@ -198,7 +149,7 @@ def test_an_owner_that_was_stopped_within_a_write_adds_nothing_after_the_next(
     arguments = [str(tmp_path), "old", "1000000", call, str(nth), str(share)]
     with server.start(f"{HOME}:own_and_stop", *arguments) as old:
         old.wait_stopped()
-        place = Place("jsonl", tmp_path)
+        place = Place("jsonl", tmp_path, SESSION)
         check_old_owner(place, take_over(server, place, old))
 
 
@@ -207,7 +158,7 @@ def test_what_an_owner_was_told_while_it_was_taken_over_is_there(
     server: ForkServer, tmp_path: Path, share: int
 ) -> None:
     """The next owner stops before or behind the rename that puts its copy in the log's place."""
-    place = Place("jsonl", tmp_path)
+    place = Place("jsonl", tmp_path, SESSION)
     with server.start(f"{HOME}:own", place.store, "old", "1000000", "inject") as old:
         old.wait_for(b"[")
         place.replace_lock()
@@ -220,7 +171,7 @@ def test_what_an_owner_was_told_while_it_was_taken_over_is_there(
             new.go_on()
             check_old_owner(place, old.end())
             new.wait_for(HOLDING)
-            assert place.broken_promises(new.said) == []
+            assert place.broken_promises(journal_of(new.said)) == []
 
 
 def raced(programs: list[Program], gate: Path) -> list[dict[str, Any]]:
@@ -238,7 +189,7 @@ def raced(programs: list[Program], gate: Path) -> list[dict[str, Any]]:
 def test_of_many_that_resume_at_once_one_wins_and_is_named(
     server: ForkServer, kind: str, tmp_path: Path
 ) -> None:
-    place = Place(kind, tmp_path)
+    place = Place(kind, tmp_path, SESSION)
     with server.start(f"{HOME}:own", place.store, "first", "1") as first:
         first.wait_for(HOLDING)
     gate = tmp_path / "gate"
@@ -258,13 +209,13 @@ def test_of_many_that_resume_at_once_one_wins_and_is_named(
 def test_the_session_of_an_owner_that_was_killed_is_free_at_once(
     server: ForkServer, kind: str, tmp_path: Path
 ) -> None:
-    place = Place(kind, tmp_path)
+    place = Place(kind, tmp_path, SESSION)
     for life in range(20):
         with server.start(f"{HOME}:own", place.store, str(life), "1000000") as program:
             program.wait_for(b"[")
             program.listen(random.Random(life).uniform(0, 0.01))
             assert program.kill().killed
-        assert place.broken_promises(program.said) == []
+        assert place.broken_promises(journal_of(program.said)) == []
     assert place.terms() == [*range(1, 21)]
 
 
