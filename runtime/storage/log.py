@@ -213,9 +213,10 @@ class JsonlLog:
         path = self._layout.log(self.header.id)
         try:
             if self._fd is not None and self._written.end == 0:
+                if self._is_named(self._fd):  # else another owner's log has the name
+                    self._port.unlink(path)
                 self._port.close(self._fd)
                 self._fd = None
-                self._port.unlink(path)
             elif self._fd is not None:
                 self._port.ftruncate(self._fd, self._written.end)
                 self._port.fdatasync(self._fd)

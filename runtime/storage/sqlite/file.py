@@ -5,13 +5,13 @@ from __future__ import annotations
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 import attrs
 
-from runtime.errors import RefoldError
+from runtime.errors import Broken, RefoldError
 from runtime.storage.advisory import Advisory
 from runtime.storage.errors import AlreadyExists, NotFound
 from runtime.storage.files import check_local, exists, remove, reported, write_file
@@ -153,7 +153,8 @@ class SqliteFile:
     def close(self) -> None:
         """Empty the write-ahead log and let go of the file; for when every log is closed."""
         if not self.rounds.logs:
-            self._database.tidy()
+            with suppress(Broken):  # what was committed stands in the write-ahead log
+                self._database.tidy()
         self._database.close()
 
     def _log(self, opening: RowOpening, release: Callable[[], None]) -> SqliteLog:
