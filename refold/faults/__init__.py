@@ -1,5 +1,25 @@
 """Putting faults in, and seeing what is left: tools for tests of stores and orchestration."""
 
+from refold.faults.disk import Acknowledged, Image, RecordingDisk
+from refold.faults.losses import KINDS, Kind
 from refold.faults.promises import BrokenPromise, Journal, check_promises
+from refold.faults.states import CrashState, Seen, crash_states, recovery_states
+from refold.faults.witness import FOLDER, Witnessed, recorded_store
 
-__all__ = ["BrokenPromise", "Journal", "check_promises"]
+__all__ = [
+    "FOLDER",
+    "KINDS",
+    "Acknowledged",
+    "BrokenPromise",
+    "CrashState",
+    "Image",
+    "Journal",
+    "Kind",
+    "RecordingDisk",
+    "Seen",
+    "Witnessed",
+    "check_promises",
+    "crash_states",
+    "recorded_store",
+    "recovery_states",
+]

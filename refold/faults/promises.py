@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 from zlib import crc32
@@ -10,6 +10,7 @@ from zlib import crc32
 import attrs
 import orjson
 
+from refold.faults.disk import Acknowledged
 from runtime.errors import RefoldError
 from runtime.storage import JsonlFolder, Scan
 
@@ -35,9 +36,14 @@ class Journal:
         """Note that the event at `seq` is safe; `encoded` is its bytes without framing."""
         self.said.setdefault(session, {})[seq] = crc32(encoded)
 
-    def copy(self) -> Journal:
-        """What was said up to now."""
-        return Journal({session: dict(told) for session, told in self.said.items()})
+    @classmethod
+    def of(cls, marks: Iterable[object]) -> Journal:
+        """The journal of what `RecordingDisk.acknowledge` marked; other marks are passed over."""
+        journal = cls()
+        for mark in marks:
+            if isinstance(mark, Acknowledged):
+                journal.acknowledge(mark.session, mark.seq, mark.encoded)
+        return journal
 
     @staticmethod
     def line(session: str, seq: int, encoded: bytes) -> bytes:
