@@ -123,8 +123,8 @@ def read_header(data: bytes, session_id: str, *, path: str) -> tuple[SessionHead
 
 
 def _never_reached_the_disk(data: bytes) -> bool:
-    """A first block of zeros, and no record behind it that could tell of a log."""
-    return data[:1] == b"\0" and _witness(data, 0, -1) is None
+    """A first block of zeros, and no record behind it that calls anything durable."""
+    return data[:1] == b"\0" and _witness(data, 0, 0) is None
 
 
 def _parse_first_line(data: bytes, end: int, path: str) -> dict[str, Any]:
