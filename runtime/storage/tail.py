@@ -26,6 +26,9 @@ TornReason: TypeAlias = Literal[
     "partial", "nul-tail", "bad-crc", "incomplete-batch", "missing-newline"
 ]
 
+SECTOR = 512
+"""What a disk writes whole, or not at all."""
+
 
 @attrs.frozen
 class Torn:
@@ -123,8 +126,13 @@ def read_header(data: bytes, session_id: str, *, path: str) -> tuple[SessionHead
 
 
 def _never_reached_the_disk(data: bytes) -> bool:
-    """A first block of zeros, and no record behind it that calls anything durable."""
-    return data[:1] == b"\0" and _witness(data, 0, 0) is None
+    """Zeros first, and no record that could tell of a log.
+
+    Where a whole sector is zeros, the write that began with it may have reached the disk without
+    it; then only a record that calls something durable tells of a log.
+    """
+    least = -1 if data[:SECTOR].strip(b"\0") else 0
+    return data[:1] == b"\0" and _witness(data, 0, least) is None
 
 
 def _parse_first_line(data: bytes, end: int, path: str) -> dict[str, Any]:
