@@ -42,7 +42,7 @@ class CrashState:
     kind: Kind
     lost: str
     image: Image
-    digest: bytes = attrs.field(repr=False)
+    digest: int = attrs.field(repr=False)
     at: int
     marks: Sequence[object] = attrs.field(repr=False)
 
@@ -56,9 +56,9 @@ class Seen:
     """The states that were given out, told apart by the content of all files, and their kinds."""
 
     counts: Counter[str] = attrs.field(factory=Counter)
-    _digests: set[bytes] = attrs.field(factory=set, repr=False)
+    _digests: set[int] = attrs.field(factory=set, repr=False)
 
-    def is_new(self, digest: bytes, kind: Kind) -> bool:
+    def is_new(self, digest: int, kind: Kind) -> bool:
         """Whether no state with this content came before; counts it if so."""
         if digest in self._digests:
             return False
@@ -114,34 +114,28 @@ def recovery_states(
             yield attrs.evolve(again, kind="crash during recovery", marks=marks, lost=lost)
 
 
-@attrs.frozen
 class _Setting:
     """Everything but the bytes of one file, `varied`; None where no file's vary."""
 
-    names: Mapping[Path, int]
-    contents: Mapping[int, bytes] = attrs.field(repr=False)
-    varied: int | None
-    _frame: bytes = attrs.field(init=False, repr=False)
+    def __init__(
+        self, names: Mapping[Path, int], contents: Mapping[int, bytes], varied: int | None
+    ) -> None:
+        self._names, self._contents, self._varied = names, contents, varied
+        paths: dict[int, bytes] = {}
+        for path, file in sorted(names.items()):
+            paths[file] = paths.get(file, b"") + bytes(path) + b"\0"
+        self._paths = paths.pop(varied, b"") if varied is not None else b""
+        self._rest = sum(_number(paths[file], contents.get(file)) for file in paths)
 
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "_frame", b"".join(self._described()))
-
-    def digest(self, data: bytes) -> bytes:
+    def digest(self, data: bytes) -> int:
         """What stands for all files when the varied one holds `data`."""
-        return _hash(self._frame + _hash(data))
+        # A sum, so that it is the same whichever file was the varied one.
+        return self._rest + (_number(self._paths, data) if self._paths else 0)
 
     def image(self, data: bytes) -> Image:
-        if self.varied is None:
-            return Image(self.names, self.contents)
-        return Image(self.names, {**self.contents, self.varied: data})
-
-    def _described(self) -> Iterator[bytes]:
-        first: dict[int, bytes] = {}
-        for path, file in sorted(self.names.items()):
-            name = bytes(path)
-            same = first.setdefault(file, name)
-            what = b"varied" if file == self.varied else _hash(self.contents.get(file, b"folder"))
-            yield b"%b\0%b\0%b\0" % (name, same, what)
+        if self._varied is None:
+            return Image(self._names, self._contents)
+        return Image(self._names, {**self._contents, self._varied: data})
 
 
 @attrs.frozen
@@ -163,7 +157,7 @@ def _losses(moment: Moment, choice: _Choice) -> Iterator[tuple[_Setting, Loss]]:
     if "byte cut" in choice.kinds:
         yield _Setting(*_others(moment)[0], None), Loss("byte cut", "nothing", b"")
     for file in moment.unsynced:
-        for names, contents in _others(moment):
+        for names, contents in _others(moment, file):
             paths = [path.name for path, found in names.items() if found == file]
             if paths:
                 setting = _Setting(names, contents, file)
@@ -172,12 +166,12 @@ def _losses(moment: Moment, choice: _Choice) -> Iterator[tuple[_Setting, Loss]]:
 
 
 def _entries_lost(moment: Moment, choice: _Choice) -> Iterator[tuple[_Setting, Loss]]:
-    (_, there), (_, gone), *_ = _others(moment)
+    contents = [bytes_ for names, bytes_ in _others(moment) if names is not moment.names]
     for lost in choice.subsets(moment.entries):
         names = entered(moment.names, [entry for entry in moment.entries if entry not in lost])
-        for contents in (there, gone):
+        for bytes_ in contents:
             loss = Loss("lost entry", ", ".join(map(str, lost)), b"")
-            yield _Setting(names, contents, None), loss
+            yield _Setting(names, bytes_, None), loss
 
 
 def _bytes_lost(moment: Moment, file: int, name: str, choice: _Choice) -> Iterator[Loss]:
@@ -190,14 +184,22 @@ def _bytes_lost(moment: Moment, file: int, name: str, choice: _Choice) -> Iterat
                 yield without(unsynced, lost, kind, name)
 
 
-def _others(moment: Moment) -> list[tuple[Mapping[Path, int], Mapping[int, bytes]]]:
-    """Names and bytes with everything unsynced there, then with the bytes, the names, all gone."""
-    there = {file: unsynced.new for file, unsynced in moment.unsynced.items()}
-    gone = {file: unsynced.old for file, unsynced in moment.unsynced.items()}
-    names = (entered(moment.names, moment.entries), moment.names)
-    contents = ({**moment.synced, **there}, {**moment.synced, **gone})
+def _others(
+    moment: Moment, file: int | None = None
+) -> list[tuple[Mapping[Path, int], Mapping[int, bytes]]]:
+    """Names and bytes apart from those of `file`: all that is unsynced there, or not."""
+    there = {one: unsynced.new for one, unsynced in moment.unsynced.items()}
+    gone = {one: unsynced.old for one, unsynced in moment.unsynced.items()}
+    contents = [{**moment.synced, **there}, {**moment.synced, **gone}]
+    names = [entered(moment.names, moment.entries), moment.names]
+    if not moment.entries:
+        names.pop()
+    if moment.unsynced.keys() <= {file}:
+        contents.pop()
     return [(some, bytes_) for some in names for bytes_ in contents]
 
 
-def _hash(data: bytes) -> bytes:
-    return blake2b(data, digest_size=16).digest()
+def _number(paths: bytes, data: bytes | None) -> int:
+    """What stands for one file under all its names; a folder has no data."""
+    content = b"" if data is None else blake2b(data, digest_size=16).digest()
+    return int.from_bytes(blake2b(paths + content, digest_size=16).digest(), "big")

@@ -51,7 +51,10 @@ CALLS: dict[str, Callable[[Port, int], object]] = {
 def test_every_operation_can_fail_once_and_then_does_what_the_inner_one_does(
     operation: str,
 ) -> None:
-    port, plain = port_with(Fault(operation, errno.EIO, after=int(operation == "open"))), MemoryPort()
+    port, plain = (
+        port_with(Fault(operation, errno.EIO, after=int(operation == "open"))),
+        MemoryPort(),
+    )
     fd, same = opened(port), opened(plain)
     with pytest.raises(OSError, match=os.strerror(errno.EIO)) as caught:
         CALLS[operation](port, fd)
