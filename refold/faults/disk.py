@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,6 +35,13 @@ class Sync:
     """A sync of one file's bytes, or (None) of the whole file system."""
 
     file: int | None
+
+
+@attrs.frozen
+class FailedSync:
+    """A sync that failed: what it was to make durable never reaches the disk by itself."""
+
+    file: int
 
 
 @attrs.frozen
@@ -73,7 +81,7 @@ class Acknowledged:
     encoded: bytes = attrs.field(repr=False)
 
 
-Operation: TypeAlias = Write | Truncate | Sync | Entry | SyncFolder | Mark
+Operation: TypeAlias = Write | Truncate | Sync | FailedSync | Entry | SyncFolder | Mark
 
 
 @attrs.frozen
@@ -96,7 +104,9 @@ class Image:
 class RecordingDisk(MemoryPort):
     """A `Port` over files in memory whose every change stands in `operations`, in order.
 
-    It begins with what `image` holds. Not for several threads at once.
+    It begins with what `image` holds. The next `failing_syncs` syncs of a file fail with EIO as
+    Linux has it: reading shows the written bytes, later syncs succeed, and the disk never gets
+    them unless they are written again. Not for several threads at once.
     """
 
     has_syncfs = True
@@ -104,6 +114,7 @@ class RecordingDisk(MemoryPort):
     def __init__(self, image: Image | None = None) -> None:
         super().__init__()
         self.operations: list[Operation] = []
+        self.failing_syncs = 0
         self.start = self._load(image or Image())
         """What it held at first, with the file numbers that `operations` use."""
 
@@ -134,6 +145,10 @@ class RecordingDisk(MemoryPort):
         super().ftruncate(fd, size)
 
     def fdatasync(self, fd: int) -> None:
+        if self.failing_syncs:
+            self.failing_syncs -= 1
+            self.operations.append(FailedSync(self._file(fd)))
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
         self.operations.append(Sync(self._file(fd)))
 
     def syncfs(self, fd: int) -> None:

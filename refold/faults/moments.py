@@ -9,6 +9,7 @@ import attrs
 
 from refold.faults.disk import (
     Entry,
+    FailedSync,
     Mark,
     Operation,
     RecordingDisk,
@@ -83,6 +84,8 @@ class _Cache:
                 self._sync_names(self._entries)
             case Sync(file=int(file)):
                 self._sync(file)
+            case FailedSync(file=file):
+                self._unsynced.pop(file, None)
             case SyncFolder(folder=folder):
                 self._sync_names([one for one in self._entries if _is_in(one, folder)])
             case Entry():

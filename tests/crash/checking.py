@@ -36,6 +36,7 @@ class Checker:
         files = {path: get(recording.disk, path) for path in logs_on(recording.disk)}
         self.sessions = [path.stem for path in files]
         self._written = {path.stem: data for path, data in files.items()}
+        self._ends = {path.stem: batch_ends(data) for path, data in files.items()}
         self._promises: dict[object, str | None] = {}
         self._promises_after: dict[object, str | None] = {}
         self._closers: dict[bytes, tuple[list[Draft], int]] = {}
@@ -50,13 +51,22 @@ class Checker:
             return f"a good file is refused: {error}"
         for session in self.sessions:
             after = opened.get(session)
-            if after is not None and not self._written[session].startswith(after.content):
-                return f"{session} holds what was never written"
-            found = self._broken_promise(state, disk, session, after) or unreported(
-                state.image, session, after
+            found = (
+                self._unwritten(session, after)
+                or self._broken_promise(state, disk, session, after)
+                or unreported(state.image, session, after)
             )
             if found is not None:
                 return found
+        return None
+
+    def _unwritten(self, session: str, opened: Opened | None) -> str | None:
+        if opened is None:
+            return None
+        if not self._written[session].startswith(opened.content):
+            return f"{session} holds what was never written"
+        if len(opened.content) not in self._ends[session]:
+            return f"{session} holds a part of a batch"
         return None
 
     def recover(self, disk: RecordingDisk) -> None:
@@ -168,6 +178,16 @@ def unreported(image: Image, session: str, opened: Opened | None) -> str | None:
     if len(before) - kept > dropped(opened):
         return f"{session} lost {len(before) - kept} bytes and reports {dropped(opened)}"
     return None
+
+
+def batch_ends(data: bytes) -> set[int]:
+    """Where the header's line and the batches of a whole log end."""
+    ends, end = set[int](), 0
+    for line in data.splitlines(keepends=True):
+        end += len(line)
+        if b'"left":' not in line[: line.find(b'"type"')]:
+            ends.add(end)
+    return ends
 
 
 def logs_on(disk: RecordingDisk) -> Sequence[Path]:

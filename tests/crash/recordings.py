@@ -15,6 +15,7 @@ import refold
 from actors.stores import Store
 from refold import Call, Hang, Say, Script
 from refold.faults import RecordingDisk, crash_states, recorded_store
+from runtime.storage import Port
 
 Scene: TypeAlias = Callable[[Store, random.Random], Awaitable[None]]
 
@@ -35,7 +36,14 @@ def record(name: str, seed: int = 0) -> Recording:
     chance, disk = random.Random(f"{name}/{seed}"), RecordingDisk()
     if name == "repair":
         disk = torn_disk(record("tools", seed).disk, chance)
-    trio.run(SCENES[name], recorded_store(disk), chance)
+    return play(name, seed, disk, chance)
+
+
+def play(
+    name: str, seed: int, disk: RecordingDisk, chance: random.Random, port: Port | None = None
+) -> Recording:
+    """Play a scene on this disk, through `port` if one stands before it."""
+    trio.run(SCENES[name], recorded_store(disk, port), chance)
     return Recording(name, seed, disk)
 
 

@@ -112,6 +112,22 @@ def test_what_was_synced_stays(sync: Callable[[RecordingDisk, int], None]) -> No
     assert {state.image.files()[FILE] for state in states} == {b"ab", b"abc"}
 
 
+def test_what_a_failed_sync_was_to_sync_is_lost_unless_it_is_written_again() -> None:
+    disk = disk_with((FILE, b""))
+    fd = opened(disk)
+    disk.pwrite(fd, b"ab", 0)
+    disk.failing_syncs = 1
+    with pytest.raises(OSError, match="Input/output"):
+        disk.fdatasync(fd)
+    assert disk.pread(fd, 9, 0) == b"ab"
+    disk.pwrite(fd, b"c", 2)
+    disk.fdatasync(fd)
+    assert [s.image.files()[FILE] for s in crash_states(disk) if s.at == 4] == [b"\0\0c"]
+    disk.pwrite(fd, b"ab", 0)
+    disk.fdatasync(fd)
+    assert next(crash_states(disk)).image.files()[FILE] == b"abc"
+
+
 def test_each_marked_state_is_told_with_the_most_that_was_marked() -> None:
     disk = disk_with((FILE, b""))
     fd = opened(disk)
