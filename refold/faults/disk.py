@@ -118,6 +118,13 @@ class RecordingDisk(MemoryPort):
         self.start = self._load(image or Image())
         """What it held at first, with the file numbers that `operations` use."""
 
+    def image(self) -> Image:
+        """What it holds now, as its programs see it, synced or not."""
+        names = {path: self._number(path) for path in self._files if path != path.parent}
+        folders = {path.parent for path in names}
+        files = {path: file for path, file in names.items() if path not in folders}
+        return Image(names, {file: bytes(self._files[path].data) for path, file in files.items()})
+
     def mark(self, what: object) -> None:
         """Note between two operations what the program under test was told is done."""
         self.operations.append(Mark(what))

@@ -92,7 +92,8 @@ def crash_states(
             digest = setting.digest(loss.data)
             if known.is_new(digest, loss.kind):
                 image = setting.image(loss.data)
-                yield CrashState(loss.kind, loss.lost, image, digest, moment.at, told)
+                lost = loss.lost + setting.besides
+                yield CrashState(loss.kind, lost, image, digest, moment.at, told)
 
 
 def recovery_states(
@@ -114,12 +115,20 @@ def recovery_states(
             yield attrs.evolve(again, kind="crash during recovery", marks=marks, lost=lost)
 
 
+@attrs.frozen
+class _Rest:
+    """What a disk holds besides the loss in question; `besides` says what else is lost."""
+
+    names: Mapping[Path, int]
+    contents: Mapping[int, bytes] = attrs.field(repr=False)
+    besides: str
+
+
 class _Setting:
     """Everything but the bytes of one file, `varied`; None where no file's vary."""
 
-    def __init__(
-        self, names: Mapping[Path, int], contents: Mapping[int, bytes], varied: int | None
-    ) -> None:
+    def __init__(self, rest: _Rest, varied: int | None) -> None:
+        names, contents, self.besides = rest.names, rest.contents, rest.besides
         self._names, self._contents, self._varied = names, contents, varied
         paths: dict[int, bytes] = {}
         for path, file in sorted(names.items()):
@@ -155,23 +164,22 @@ def _losses(moment: Moment, choice: _Choice) -> Iterator[tuple[_Setting, Loss]]:
     if "lost entry" in choice.kinds:
         yield from _entries_lost(moment, choice)
     if "byte cut" in choice.kinds:
-        yield _Setting(*_others(moment)[0], None), Loss("byte cut", "nothing", b"")
+        yield _Setting(_rests(moment)[0], None), Loss("byte cut", "nothing", b"")
     for file in moment.unsynced:
-        for names, contents in _others(moment, file):
-            paths = [path.name for path, found in names.items() if found == file]
+        for rest in _rests(moment, file):
+            paths = [path.name for path, found in rest.names.items() if found == file]
             if paths:
-                setting = _Setting(names, contents, file)
+                setting = _Setting(rest, file)
                 for loss in _bytes_lost(moment, file, paths[0], choice):
                     yield setting, loss
 
 
 def _entries_lost(moment: Moment, choice: _Choice) -> Iterator[tuple[_Setting, Loss]]:
-    contents = [bytes_ for names, bytes_ in _others(moment) if names is not moment.names]
     for lost in choice.subsets(moment.entries):
-        names = entered(moment.names, [entry for entry in moment.entries if entry not in lost])
-        for bytes_ in contents:
-            loss = Loss("lost entry", ", ".join(map(str, lost)), b"")
-            yield _Setting(names, bytes_, None), loss
+        kept = [entry for entry in moment.entries if entry not in lost]
+        loss = Loss("lost entry", ", ".join(map(str, lost)), b"")
+        for rest in _rests(attrs.evolve(moment, names=entered(moment.names, kept), entries=())):
+            yield _Setting(rest, None), loss
 
 
 def _bytes_lost(moment: Moment, file: int, name: str, choice: _Choice) -> Iterator[Loss]:
@@ -184,19 +192,21 @@ def _bytes_lost(moment: Moment, file: int, name: str, choice: _Choice) -> Iterat
                 yield without(unsynced, lost, kind, name)
 
 
-def _others(
-    moment: Moment, file: int | None = None
-) -> list[tuple[Mapping[Path, int], Mapping[int, bytes]]]:
-    """Names and bytes apart from those of `file`: all that is unsynced there, or not."""
+def _rests(moment: Moment, file: int | None = None) -> list[_Rest]:
+    """What is there apart from the bytes of `file`: all that is unsynced, or none of it."""
     there = {one: unsynced.new for one, unsynced in moment.unsynced.items()}
     gone = {one: unsynced.old for one, unsynced in moment.unsynced.items()}
-    contents = [{**moment.synced, **there}, {**moment.synced, **gone}]
-    names = [entered(moment.names, moment.entries), moment.names]
+    contents = [({**moment.synced, **there}, ""), ({**moment.synced, **gone}, ", no other byte")]
+    names = [(entered(moment.names, moment.entries), ""), (moment.names, ", no other name")]
     if not moment.entries:
         names.pop()
     if moment.unsynced.keys() <= {file}:
         contents.pop()
-    return [(some, bytes_) for some in names for bytes_ in contents]
+    return [
+        _Rest(some, bytes_, no_bytes + no_names)
+        for some, no_names in names
+        for bytes_, no_bytes in contents
+    ]
 
 
 def _number(paths: bytes, data: bytes | None) -> int:

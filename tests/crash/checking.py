@@ -15,7 +15,6 @@ from runtime.events import SessionOwner, SessionRecovered
 from runtime.repair import Repair
 from runtime.rules import broken_rules
 from runtime.storage import JsonlFolder, JsonlLog, NotFound
-from tests.crash.recordings import Recording
 
 BOOKKEEPING = frozenset({"session/owner", "session/recovered", "session/released"})
 
@@ -32,8 +31,8 @@ class Opened:
 class Checker:
     """Opens the crash states of one recording and tells what is wrong with them."""
 
-    def __init__(self, recording: Recording) -> None:
-        files = {path: get(recording.disk, path) for path in logs_on(recording.disk)}
+    def __init__(self, disk: RecordingDisk) -> None:
+        files = {path: get(disk, path) for path in logs_on(disk)}
         self.sessions = [path.stem for path in files]
         self._written = {path.stem: data for path, data in files.items()}
         self._ends = {path.stem: batch_ends(data) for path, data in files.items()}

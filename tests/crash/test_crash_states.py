@@ -63,7 +63,7 @@ class Plan:
 def problems(plan: Plan, seen: Seen) -> Iterator[str]:
     """What is wrong with the states of a recording, and of recoveries from some of them."""
     recording = record(plan.scene, plan.seed)
-    checker = Checker(recording)
+    checker = Checker(recording.disk)
     how: dict[str, Any] = {"kinds": plan.kinds, "seen": seen, "seed": plan.seed}
     states = crash_states(recording.disk, drawn=plan.drawn, **how)
     for number, state in enumerate(plan.while_there_is_time(states)):
