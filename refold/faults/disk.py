@@ -125,6 +125,11 @@ class RecordingDisk(MemoryPort):
         files = {path: file for path, file in names.items() if path not in folders}
         return Image(names, {file: bytes(self._files[path].data) for path, file in files.items()})
 
+    def kill(self) -> None:
+        """What the death of its programs does: nothing is open or locked, and nothing is lost."""
+        self._open.clear()
+        self._locks.clear()
+
     def mark(self, what: object) -> None:
         """Note between two operations what the program under test was told is done."""
         self.operations.append(Mark(what))
