@@ -118,6 +118,11 @@ class RecordingDisk(MemoryPort):
         self.start = self._load(image or Image())
         """What it held at first, with the file numbers that `operations` use."""
 
+    @property
+    def marks(self) -> list[object]:
+        """Everything that was marked so far."""
+        return [operation.what for operation in self.operations if isinstance(operation, Mark)]
+
     def image(self) -> Image:
         """What it holds now, as its programs see it, synced or not."""
         names = {path: self._number(path) for path in self._files if path != path.parent}

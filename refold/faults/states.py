@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import attrs
 
-from refold.faults.disk import Image, Mark, RecordingDisk
+from refold.faults.disk import Image, RecordingDisk
 from refold.faults.losses import (
     KINDS,
     PIECES,
@@ -85,7 +85,7 @@ def crash_states(
     """
     known = Seen() if seen is None else seen
     chance = random.Random(seed)  # noqa: S311 - it draws states and no secrets
-    marks = [operation.what for operation in disk.operations if isinstance(operation, Mark)]
+    marks = disk.marks
     for moment in reversed(moments(disk)):
         told = marks[: moment.told]
         for setting, loss in _losses(moment, _Choice(kinds, chance, drawn)):
