@@ -238,6 +238,7 @@ class Agent:
             while self._opened.loop.finishing:
                 await self._feed.changed.wait()
             if self.idle and not self._opened.stopped.is_set():
+                self.log.live.closing = "parked"
                 self._opened.stop.set()
                 await self._opened.stopped.wait()
 

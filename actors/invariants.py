@@ -16,7 +16,7 @@ import trio
 
 from actors.kernel import Ask, Mailbox
 from actors.session_log import StepBoundary
-from runtime.audit import RequestAudit, Unexplained
+from runtime.audit import FOLLOWED, RequestAudit, Unexplained
 from runtime.difference import Difference, compare_requests, first_difference
 from runtime.envelope import Event, decode_line
 from runtime.errors import Broken, RefoldError
@@ -24,7 +24,7 @@ from runtime.events import RequestSealed
 from runtime.llm.body import Encoded, RequestEncoder
 from runtime.llm.wires import WIRES
 from runtime.request import Request, rebuild_request
-from runtime.storage.framing import Record, record_at
+from runtime.storage.framing import Record
 from runtime.storage.reader import LogReader
 
 Mode: TypeAlias = Literal["full", "enforce"]
@@ -131,7 +131,7 @@ class _Checker:
     def _follow(self) -> None:
         if self._reader is None:
             self._reader = self._open_reader()
-        for record in self._reader.read_new():
+        for record in self._reader.read_batches().since_step(FOLLOWED):
             event = decode_line(record.encoded)
             if event.surface_op is not None:
                 self._places[event.seq] = attrs.evolve(record, encoded=b"")
@@ -139,9 +139,7 @@ class _Checker:
 
     def _reread(self, seq: int) -> Event:
         assert self._reader is not None
-        place = self._places[seq]
-        line = self._reader.reread(place.offset, place.length)
-        return decode_line(record_at(line, 0, len(line) - 1).encoded)
+        return decode_line(self._reader.reread(self._places[seq]).encoded)
 
     def _problem(self, offer: Clear) -> str | None:
         step, encoded = self._audit.step, offer.encoded

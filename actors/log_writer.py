@@ -16,6 +16,7 @@ import trio
 
 from actors.kernel import Mail, Mailbox, Promise, waiting_chain
 from actors.session_log import (
+    FOLDED,
     Append,
     Claim,
     Committed,
@@ -28,7 +29,7 @@ from actors.session_log import (
 from actors.stores import Grant
 from runtime.envelope import Draft, Event, draft
 from runtime.errors import Broken, Refused
-from runtime.events import Owner, SessionOwner, StepStart
+from runtime.events import Owner, SessionOwner, SessionReleased, StepStart
 
 _log = logging.getLogger("refold")
 
@@ -64,7 +65,7 @@ async def log_writer(
             nursery.cancel_scope.cancel(reason="the log writer has drained")
     finally:
         with trio.move_on_after(5, shield=True):
-            await grant.release("closed")
+            await grant.release()
 
 
 @attrs.define(eq=False)
@@ -99,7 +100,8 @@ class _Writer:
         """Replay the stored log; take it over and repair it in one batch, or wait for the first."""
         live = self._live
         self._grant.watch(live.feed.reached)
-        for event in self._grant.events():
+        for event in self._grant.events(FOLDED):
+            live.session.pass_over(event.seq)
             live.session.replay(event)
             live.rules.apply(event)
             live.follow(event)
@@ -210,8 +212,10 @@ class _Writer:
             _log.exception("an observer of session %s failed", self._live.session_id)
 
     async def fail_with_the_log(self) -> None:
-        """Raise what a write or sync failed with that nobody waited for."""
-        raise await self._grant.failed()
+        """Raise what a write or sync failed with, once everybody who waits for one was told."""
+        failure = await self._grant.failed()
+        self._fail_waiting(failure)
+        raise failure
 
     async def sync_on_demand(self) -> None:
         """One sync at a time, for everybody who waits when it begins."""
@@ -225,8 +229,7 @@ class _Writer:
         try:
             durable = await self._grant.sync()
         except Broken as failure:
-            for _, promise in self._waiting:
-                promise.fail(failure)
+            self._fail_waiting(failure)
             raise
         waiting, self._waiting = self._waiting, []
         for seq, promise in waiting:
@@ -236,7 +239,14 @@ class _Writer:
             else:
                 promise.keep(durable)
 
+    def _fail_waiting(self, failure: Broken) -> None:
+        waiting, self._waiting = self._waiting, []
+        for _, promise in waiting:
+            promise.fail(failure)
+
     async def finish(self) -> None:
-        """Make everything durable before the log is released."""
+        """Say that the log is given back, and make everything durable before it is."""
+        if self._live.session.next_seq:
+            self._commit((draft(SessionReleased(self._grant.term, self._live.closing)),))
         if self._live.session.next_seq > self._live.durable_seq + 1:
             await self._sync()

@@ -16,6 +16,8 @@ from actors.kernel import Ask, Promise, Ref
 from actors.stores import Progress
 from runtime.envelope import Draft, Event
 from runtime.errors import ReentrantAppend
+from runtime.events import SURFACE
+from runtime.header import EpochHeader
 from runtime.repair import Repair
 from runtime.rules import Rules
 from runtime.session import Session
@@ -97,6 +99,30 @@ class Feed:
         self.changed = trio.Event()
 
 
+@attrs.frozen
+class Sealed:
+    """The log's last sealed request: its header, and what it was derived from.
+
+    `boundary` is the seq of its `step/start`; `derived` counts its derived messages, `generation`
+    is the surface's then.
+    """
+
+    header: EpochHeader
+    boundary: int
+    derived: int
+    generation: int
+
+
+FOLDED = frozenset(
+    {
+        *SURFACE,
+        *("request/header", "turn/start", "turn/end", "inbox/queued", "inbox/removed"),
+        *("compact/start", "compact/end"),
+    }
+)
+"""The types that matter to the folds of a live log once their step is over."""
+
+
 class LiveLog:
     """The folds of one live session; only its log writer changes them."""
 
@@ -107,7 +133,11 @@ class LiveLog:
         self.rules = Rules(self.session.surface, seed_length)
         self.answers = Answers(seed_length)
         self.repair = Repair(seed_length)
+        self.sealed: Sealed | None = None
+        self._boundary = (0, 0, 0)  # of the open step, as `Sealed` has it
         self.publishing = False
+        self.closing = "closed"
+        """Why the log will be given back, for its `session/released`."""
 
     @property
     def durable_seq(self) -> int:
@@ -122,6 +152,11 @@ class LiveLog:
         """Fold an event that is committed for good."""
         self.answers.apply(event)
         self.repair.feed(event)
+        if event.type == "step/start":
+            generation = self.session.surface.replace_generation
+            self._boundary = (event.seq, self.session.message_count, generation)
+        elif event.type == "request/sealed" and self.session.header is not None:
+            self.sealed = Sealed(self.session.header, *self._boundary)
 
 
 class SessionLog:

@@ -1,8 +1,8 @@
 """The committer: one thread that writes and syncs for every session of a store (design 5.2).
 
-Work is enqueued and cannot be cancelled after that. Each round takes all that has come: one write
-a file, then the syncs that somebody waits for, side by side, then one wake-up of the Trio thread
-with everything that came of it. What was written and nobody waits for is synced within a second.
+Work is enqueued and cannot be cancelled after that. Each round takes all that has come: it is
+written, then what somebody waits for is synced, then one wake-up of the Trio thread brings
+everything that came of it. What was written and nobody waits for is synced within a second.
 """
 
 from __future__ import annotations
@@ -12,29 +12,24 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TypeAlias
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import attrs
 import trio
 
 from runtime.errors import Broken
 from runtime.storage.errors import LogFailed
-from runtime.storage.log import JsonlLog
-from runtime.storage.port import Port
+from runtime.storage.sessions import Log
+
+L = TypeVar("L", bound=Log)
+
+Failures: TypeAlias = dict[L, Broken]
 
 Delivery: TypeAlias = "tuple[Callable[[Outcome], None], Outcome]"
 
 BACKGROUND_SECONDS = 1.0
 """How long written bytes may wait for a sync that nobody asked for."""
-
-SIDE_BY_SIDE = 8
-"""How many files are synced at once."""
-
-WHOLE_FILE_SYSTEM = 16
-"""From how many dirty files on one sync of the file system is cheaper."""
-
 
 STOP_SECONDS = 30.0
 """How long the thread may take to end; a disk that hangs must not keep the program."""
@@ -53,19 +48,45 @@ class Outcome:
 
 
 @attrs.define(eq=False)
-class Work:
+class Work(Generic[L]):
     """What one round is to do for one log; `deliver` is called on the Trio thread."""
 
-    log: JsonlLog
+    log: L
     deliver: Callable[[Outcome], None]
     batches: list[Sequence[bytes]] = attrs.field(factory=list)
     sync: bool = False
     close: bool = False
 
-    def add(self, more: Work) -> None:
+    def add(self, more: Work[L]) -> None:
         self.batches += more.batches
         self.sync = self.sync or more.sync
         self.close = self.close or more.close
+
+
+@attrs.frozen
+class Done(Generic[L]):
+    """Which logs failed in a round, and how many writes and syncs it took."""
+
+    failures: Failures[L]
+    writes: int = 0
+    syncs: int = 0
+
+
+class Writing(Protocol[L]):
+    """How a kind of store writes and syncs its logs; called on the committer's thread.
+
+    A log that has failed fails alone, unless nobody can know what became of the others.
+    """
+
+    def write(self, works: Sequence[Work[L]], *, sync: bool) -> Done[L]:
+        """Write the batches of each; with `sync`, make them durable if that comes with it."""
+        ...
+
+    def sync(self, logs: Sequence[L]) -> Done[L]:
+        """Make what was written to these durable, where it is not."""
+        ...
+
+    def stop(self) -> None: ...
 
 
 @attrs.define
@@ -78,22 +99,22 @@ class Statistics:
     background_syncs: int = 0
 
 
-class Committer:
+class Committer(Generic[L]):
     """Takes work from the Trio thread. `threaded=False` does it at once, for stores in memory:
     they do not wait, and a virtual clock must not jump while a thread works.
     """
 
-    def __init__(self, *, threaded: bool) -> None:
+    def __init__(self, writing: Writing[L], *, threaded: bool) -> None:
         self.statistics = Statistics()
+        self._writing = writing
         self._threaded = threaded
-        self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Work[L] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._token: trio.lowlevel.TrioToken | None = None
-        self._pool: ThreadPoolExecutor | None = None
-        self._dirty: dict[JsonlLog, tuple[float, Work]] = {}
-        self._failed: dict[JsonlLog, Broken] = {}
+        self._dirty: dict[L, tuple[float, Work[L]]] = {}
+        self._failed: Failures[L] = {}
 
-    def submit(self, work: Work) -> None:
+    def submit(self, work: Work[L]) -> None:
         """Enqueue work; what comes of it reaches `work.deliver`, in the order of submission."""
         if not self._threaded:
             for deliver, outcome in self._round([work]):
@@ -124,12 +145,11 @@ class Committer:
             if outcomes:
                 assert self._token is not None
                 self._token.run_sync_soon(_deliver_all, outcomes)
-        if self._pool is not None:
-            self._pool.shutdown(wait=False)
+        self._writing.stop()
 
-    def _take(self) -> list[Work | None]:
+    def _take(self) -> list[Work[L] | None]:
         """All that is enqueued, waiting for the first or for a background sync; None is the end."""
-        taken: list[Work | None] = []
+        taken: list[Work[L] | None] = []
         with suppress(queue.Empty):
             taken.append(self._queue.get(timeout=self._until_background()))
             while True:
@@ -142,62 +162,59 @@ class Committer:
         oldest = min(since for since, _ in self._dirty.values())
         return max(0.0, oldest + BACKGROUND_SECONDS - time.monotonic())
 
-    def _round(self, taken: list[Work]) -> list[Delivery]:
+    def _round(self, taken: list[Work[L]]) -> list[Delivery]:
         merged = _merge(taken)
         self.statistics.rounds += bool(merged)
-        for work in merged.values():
-            self._write(work)
+        self._write([*merged.values()])
         wanted = [work for work in merged.values() if work.sync and work.log not in self._failed]
         background = self._due(merged)
-        self.statistics.syncs += len(wanted)
-        self.statistics.background_syncs += len(background)
-        self._failed |= self._sync([*wanted, *background])
+        self._sync(wanted, background)
         return [self._finish(work) for work in [*merged.values(), *background]]
 
-    def _write(self, work: Work) -> None:
-        """Write a log's batches; one that failed once takes no more, or there would be a gap."""
-        if not work.batches or work.log in self._failed:
+    def _write(self, works: list[Work[L]]) -> None:
+        """Write each log's batches; one that failed once takes no more, or there would be a gap."""
+        writing = [work for work in works if work.batches and work.log not in self._failed]
+        if not writing:
             return
-        failure = _failure_of(work.log, lambda: work.log.append(*work.batches))
-        if failure is not None:
-            self._failed[work.log] = failure
-            return
-        self.statistics.writes += 1
-        if self._threaded:
-            self._dirty.setdefault(work.log, (time.monotonic(), Work(work.log, work.deliver)))
+        done = self._writing.write(writing, sync=any(work.sync for work in works))
+        self._failed |= done.failures
+        self.statistics.writes += done.writes
+        self.statistics.syncs += done.syncs
+        for work in writing if self._threaded else ():
+            if work.log not in done.failures:
+                idle = Work(work.log, work.deliver)
+                self._dirty.setdefault(work.log, (time.monotonic(), idle))
 
-    def _due(self, merged: dict[JsonlLog, Work]) -> list[Work]:
+    def _due(self, merged: dict[L, Work[L]]) -> list[Work[L]]:
         """Logs whose bytes have waited long enough and that this round does not sync anyway."""
         late = time.monotonic() - BACKGROUND_SECONDS
         due = [log for log, (since, _) in self._dirty.items() if since <= late]
         return [self._dirty[log][1] for log in due if not (log in merged and merged[log].sync)]
 
-    def _sync(self, works: list[Work]) -> dict[JsonlLog, Broken]:
-        logs = [work.log for work in works]
+    def _sync(self, wanted: list[Work[L]], background: list[Work[L]]) -> None:
+        logs = [work.log for work in [*wanted, *background]]
         for log in logs:
             self._dirty.pop(log, None)
-        if len(logs) >= WHOLE_FILE_SYSTEM and logs[0].port.has_syncfs:
-            return _sync_file_system(logs)
-        if len(logs) > 1 and self._threaded:
-            self._pool = self._pool or ThreadPoolExecutor(SIDE_BY_SIDE, "refold-sync")
-            results = list(self._pool.map(_sync_one, logs))
-        else:
-            results = [_sync_one(log) for log in logs]
-        return {log: failure for log, failure in zip(logs, results, strict=True) if failure}
+        if logs:
+            done = self._writing.sync(logs)
+            self._failed |= done.failures
+            asked = min(done.syncs, len(wanted))
+            self.statistics.syncs += asked
+            self.statistics.background_syncs += done.syncs - asked
 
-    def _finish(self, work: Work) -> Delivery:
+    def _finish(self, work: Work[L]) -> Delivery:
         log, failure = work.log, self._failed.get(work.log)
         if work.close:
             self._dirty.pop(log, None)
             self._failed.pop(log, None)
-            late = _failure_of(log, log.close)
+            late = failure_of(log, log.close)
             failure = failure or late
         outcome = Outcome(log.next_seq - 1, log.durable_seq, failure, closed=work.close)
         return work.deliver, outcome
 
 
-def _merge(taken: list[Work]) -> dict[JsonlLog, Work]:
-    merged: dict[JsonlLog, Work] = {}
+def _merge(taken: list[Work[L]]) -> dict[L, Work[L]]:
+    merged: dict[L, Work[L]] = {}
     for work in taken:
         if work.log in merged:
             merged[work.log].add(work)
@@ -211,11 +228,7 @@ def _deliver_all(outcomes: list[Delivery]) -> None:
         deliver(outcome)
 
 
-def _sync_one(log: JsonlLog) -> Broken | None:
-    return _failure_of(log, log.sync)
-
-
-def _failure_of(log: JsonlLog, work: Callable[[], object]) -> Broken | None:
+def failure_of(log: Log, work: Callable[[], object]) -> Broken | None:
     """What the work failed with. A surprise is that log's end and must not end the thread."""
     try:
         work()
@@ -225,25 +238,3 @@ def _failure_of(log: JsonlLog, work: Callable[[], object]) -> Broken | None:
         _log.exception("the log of session %s met an unexpected error", log.header.id)
         return LogFailed(log.header.id, f"{type(error).__name__}: {error}", log.durable_seq)
     return None
-
-
-def _sync_file_system(logs: list[JsonlLog]) -> dict[JsonlLog, Broken]:
-    """One sync for all; when it fails nobody knows whose bytes are lost, so every log fails."""
-    first, *others = logs
-    failures: dict[JsonlLog, Broken] = {}
-    error: OSError | None = None
-    try:
-        first.sync_with(lambda port, fd: port.syncfs(fd))
-    except LogFailed as failure:
-        failures[first], error = failure, OSError(failure.reason)
-
-    def same(_port: Port, _fd: int) -> None:
-        if error is not None:
-            raise error
-
-    for log in others:
-        try:
-            log.sync_with(same)
-        except Broken as failure:
-            failures[log] = failure
-    return failures

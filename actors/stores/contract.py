@@ -6,7 +6,7 @@ cannot be known poisons its grant. Reading never needs a grant and never changes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Protocol
 
 import attrs
@@ -42,8 +42,11 @@ class Grant(Protocol):
         """What taking the grant cut from a torn tail."""
         ...
 
-    def events(self) -> Iterator[Event]:
-        """The events that stood in the log when the grant was taken."""
+    def events(self, earlier: Collection[str]) -> Iterator[Event]:
+        """The events that stood in the log when the grant was taken, in order.
+
+        Before the last step that was sealed, events of other types than `earlier` may be left out.
+        """
         ...
 
     def watch(self, callback: Callable[[Progress], None]) -> None:
@@ -65,12 +68,13 @@ class Grant(Protocol):
     async def sync(self) -> int:
         """Make what was appended durable at the log's level; returns the highest such seq.
 
-        Not cancellable. Raises `StoreFull` or `LogFailed`; nothing is tried again after either.
+        Not cancellable. Raises `StoreFull`, `LogFailed` or `Fenced`; nothing is tried again after
+        any of them.
         """
         ...
 
-    async def release(self, reason: str) -> None:
-        """Give the log back; safe to call again."""
+    async def release(self) -> None:
+        """Give the log back; safe to call again. Its last event says why: `session/released`."""
         ...
 
 
@@ -87,6 +91,10 @@ class Store(Protocol):
 
     async def fork(self, source: str, at: int | None, header: SessionHeader) -> None:
         """Copy `source` up to the `turn/end` at seq `at` (None: the last); no event is decoded."""
+        ...
+
+    async def delete(self, session_id: str) -> None:
+        """Remove a session with all that is kept of it; raises `NotFound`, `SessionBusy`."""
         ...
 
     async def list(self) -> list[str]: ...

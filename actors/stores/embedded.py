@@ -1,25 +1,27 @@
-"""The stores of one machine: a folder of JSONL files, or memory with the same framed bytes."""
+"""The stores of one machine: a folder of files, a SQLite file, or memory with the same bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import trio
 
-from actors.stores.committer import Committer, Outcome, Statistics, Work
+from actors.stores.committer import Committer, Outcome, Statistics, Work, Writing
 from actors.stores.contract import Grant, Progress
+from actors.stores.files import FileWriting
+from actors.stores.rows import RowWriting
 from runtime.envelope import Event, decode_line
 from runtime.errors import Broken
 from runtime.events import SessionRecovered
 from runtime.storage.errors import LogFailed, SeqMismatch
 from runtime.storage.header import SessionHeader
-from runtime.storage.jsonl import JsonlFolder
-from runtime.storage.log import JsonlLog
 from runtime.storage.memory import MemoryFolder
 from runtime.storage.port import OS, Port
 from runtime.storage.reader import LogReader
+from runtime.storage.sessions import Log, Sessions, open_sessions
+from runtime.storage.sqlite import SqliteFile
 
 T = TypeVar("T")
 
@@ -41,7 +43,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
 class EmbeddedGrant:
     """A grant on one log of an embedded store; see `Grant`."""
 
-    def __init__(self, log: JsonlLog, committer: Committer) -> None:
+    def __init__(self, log: Log, committer: Committer[Any]) -> None:
         self._log, self._committer = log, committer
         self._next_seq = log.next_seq
         self._progress = Progress(log.next_seq - 1, log.durable_seq)
@@ -56,15 +58,15 @@ class EmbeddedGrant:
 
     @property
     def term(self) -> int:
-        last = self._log.last_owner
-        return 1 if last is None else last.term + 1
+        return self._log.term
 
     @property
     def recovered(self) -> SessionRecovered | None:
         return self._log.recovered
 
-    def events(self) -> Iterator[Event]:
-        return (decode_line(record.encoded) for record in self._log.records)
+    def events(self, earlier: Collection[str]) -> Iterator[Event]:
+        records = self._log.records.since_step(earlier)
+        return (decode_line(record.encoded) for record in records)
 
     def append(self, expected_seq: int, batch: Sequence[bytes]) -> None:
         self._check()
@@ -97,7 +99,7 @@ class EmbeddedGrant:
             await self._changed.wait()
         return self._failure
 
-    async def release(self, reason: str) -> None:  # noqa: ARG002 - `session/released` comes with terms
+    async def release(self) -> None:
         if not self._closed:
             self._committer.submit(Work(self._log, self._deliver, close=True))
             with trio.move_on_after(SYNC_SECONDS, shield=True):
@@ -125,12 +127,15 @@ class EmbeddedGrant:
 
 
 class EmbeddedStore:
-    """A store over a folder of this process; see `Store`."""
+    """A store over sessions of this machine; see `Store`.
 
-    def __init__(self, folder: JsonlFolder, reports: Path | None, *, threaded: bool) -> None:
-        self._folder, self._reports = folder, reports
+    `reports` is the folder for reports, if there is one.
+    """
+
+    def __init__(self, sessions: Sessions, reports: Path | None, *, threaded: bool) -> None:
+        self.sessions, self._reports = sessions, reports
         self._run: Runner = _in_thread if threaded else _inline
-        self._committer = Committer(threaded=threaded)
+        self._committer: Committer[Any] = Committer(_writing(sessions, threaded), threaded=threaded)
 
     @property
     def statistics(self) -> Statistics:
@@ -138,22 +143,25 @@ class EmbeddedStore:
         return self._committer.statistics
 
     async def create(self, header: SessionHeader) -> Grant:
-        log = await self._run(lambda: self._folder.create(header))
+        log = await self._run(lambda: self.sessions.create(header))
         return EmbeddedGrant(log, self._committer)
 
     async def acquire(self, session_id: str) -> Grant:
-        log = await self._run(lambda: self._folder.open(session_id))
+        log = await self._run(lambda: self.sessions.open(session_id))
         return EmbeddedGrant(log, self._committer)
 
     async def fork(self, source: str, at: int | None, header: SessionHeader) -> None:
-        await self._run(lambda: self._folder.fork(source, at, header))
+        await self._run(lambda: self.sessions.fork(source, at, header))
+
+    async def delete(self, session_id: str) -> None:
+        await self._run(lambda: self.sessions.delete(session_id))
 
     async def list(self) -> list[str]:
-        ids: list[str] = await self._run(self._folder.list)
+        ids: list[str] = await self._run(self.sessions.list)
         return ids
 
     def reader(self, session_id: str) -> LogReader:
-        return self._folder.reader(session_id)
+        return self.sessions.reader(session_id)
 
     def report(self, session_id: str, name: str, content: bytes) -> str | None:
         if self._reports is None:
@@ -164,14 +172,22 @@ class EmbeddedStore:
 
     async def close(self) -> None:
         await self._committer.stop()
+        await self._run(self.sessions.close)
+
+
+def _writing(sessions: Sessions, threaded: bool) -> Writing[Any]:
+    if isinstance(sessions, SqliteFile):
+        return RowWriting(sessions.rounds)
+    return FileWriting(threaded=threaded)
 
 
 def open_store(where: str | Path, port: Port = OS) -> EmbeddedStore:
-    """The store at `where`: a folder's path, or `memory:` for one that ends with the program.
+    """The store at `where`: a folder's path, `sqlite:///` and a file's path, or `memory:`.
 
-    Every operation on files goes through `port`, where faults can be put in.
+    One in memory ends with the program. Every operation on files goes through `port`, where faults
+    can be put in; SQLite reads and writes by itself. Raises `NoSuchStore`.
     """
     if str(where) == "memory:":
         return EmbeddedStore(MemoryFolder(), None, threaded=False)
-    folder = Path(where)
-    return EmbeddedStore(JsonlFolder(folder, port), folder, threaded=True)
+    sessions = open_sessions(where, port)
+    return EmbeddedStore(sessions, sessions.folder, threaded=True)

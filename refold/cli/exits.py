@@ -24,9 +24,11 @@ from runtime.errors import (
 )
 from runtime.storage import (
     AlreadyExists,
+    Fenced,
     ForeignLog,
     LogCorrupt,
     NoForkPoint,
+    NoSuchStore,
     NotFound,
     SessionBusy,
     StoreRefused,
@@ -44,6 +46,8 @@ DAMAGE = (LogCorrupt, InvalidEvent, NotLosslessJson, SurfaceRefused, SeqGap)
 
 _CODES: Mapping[type[RefoldError], int] = {
     **dict.fromkeys((InvalidSessionId, NoSuchStep, NoForkPoint, InvalidConfig), USAGE),
+    NoSuchStore: USAGE,
+    Fenced: CANNOT_OPEN,
     **dict.fromkeys((ConfigUnreadable, AlreadyExists), CANNOT_OPEN),
     **dict.fromkeys((NotFound, SessionBusy, StoreRefused, Unavailable, ForeignLog), CANNOT_OPEN),
     **dict.fromkeys((IdMismatch, InvalidHeader, LegacyEvent, UnsupportedVersion), CANNOT_OPEN),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +18,14 @@ from runtime.envelope import Event, decode_line
 from runtime.errors import InvalidSessionId, Refused
 from runtime.session import Session
 from runtime.storage import (
-    OS,
-    JsonlFolder,
     Scan,
     SessionHeader,
     check_session_id,
     frame_header,
+    open_sessions,
     scan,
 )
 from runtime.storage.files import reported
-from runtime.storage.fork import write_fork
-from runtime.storage.head import Head, write_head
-from runtime.storage.layout import Layout
 from runtime.storage.reframe import reframe
 
 
@@ -77,7 +71,7 @@ def command(file: Path, wanted: str | None, as_json: bool, store: Path) -> None:
       refold import recorded.jsonl --id another --json
     """
     taken = _read(file, None if wanted is None else check_session_id(wanted))
-    _write(store, taken)
+    open_sessions(store).adopt(taken.header, taken.lines)
     if taken.left_out:
         say(f"{plural(taken.left_out, 'byte')} at the end of {file} are no whole event; left out")
     if as_json:
@@ -167,22 +161,6 @@ def _lines(data: bytes, found: Scan) -> bytes:
     if torn is not None and torn.missing_newline:
         return data[start : torn.offset] + b"\n"
     return data[start : found.end]
-
-
-def _write(store: Path, taken: Taken) -> None:
-    """Make the session, whole and durable or not at all; raises `AlreadyExists`, `SessionBusy`."""
-    layout, session = Layout(store), taken.header.id
-    with (
-        closing(JsonlFolder(store).create(taken.header)),  # for its lock and its refusals
-        reported(layout.log(session)),
-        tempfile.TemporaryFile(dir=store) as source,
-    ):
-        source.write(taken.lines)
-        source.flush()
-        write_fork(OS, layout, source.fileno(), range(len(taken.lines)), taken.header)
-        if taken.events:
-            end = len(frame_header(taken.header)) + len(taken.lines)
-            write_head(OS, layout.head(session), Head(taken.events - 1, end, taken.chain))
 
 
 def _as_json(taken: Taken) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from runtime.storage.errors import (
     AlreadyExists,
+    Fenced,
     ForeignLog,
     LogClosed,
     LogCorrupt,
@@ -24,15 +25,19 @@ from runtime.storage.memory import MemoryFolder, MemoryPort
 from runtime.storage.owners import this_process
 from runtime.storage.port import OS, FileStatus, Port
 from runtime.storage.reader import LogReader
+from runtime.storage.sessions import Log, NoSuchStore, Sessions, open_sessions
+from runtime.storage.sqlite import SqliteFile
 from runtime.storage.tail import Scan, Torn, scan
 
 __all__ = [
     "OS",
     "AlreadyExists",
+    "Fenced",
     "FileStatus",
     "ForeignLog",
     "JsonlFolder",
     "JsonlLog",
+    "Log",
     "LogClosed",
     "LogCorrupt",
     "LogFailed",
@@ -40,6 +45,7 @@ __all__ = [
     "MemoryFolder",
     "MemoryPort",
     "NoForkPoint",
+    "NoSuchStore",
     "NotFound",
     "Port",
     "Record",
@@ -47,6 +53,8 @@ __all__ = [
     "SeqMismatch",
     "SessionBusy",
     "SessionHeader",
+    "Sessions",
+    "SqliteFile",
     "StoreFull",
     "StoreRefused",
     "Torn",
@@ -54,6 +62,7 @@ __all__ = [
     "check_session_id",
     "frame_batch",
     "frame_header",
+    "open_sessions",
     "parse_header",
     "scan",
     "this_process",

@@ -178,7 +178,26 @@ class LogFailed(Broken):
     def __str__(self) -> str:
         return (
             f"{self.path} failed ({self.reason}) and takes no more events; events up to seq "
-            f"{self.durable_seq} are safe: close the session and open it again"
+            f"{self.durable_seq} had been made safe: close the session and open it again"
+        )
+
+
+@attrs.define(eq=False)
+class Fenced(Broken):
+    """A log that another process took over; `current_term` is its owner's fencing number.
+
+    Nothing more can be added here; the events up to `durable_seq` stand.
+    """
+
+    session: str
+    current_term: int
+    durable_seq: int
+
+    def __str__(self) -> str:
+        return (
+            f"session {self.session!r} was taken over by another process (term "
+            f"{self.current_term}); nothing more is added here, and the events up to seq "
+            f"{self.durable_seq} stand: go on with it there, or close it there and open it again"
         )
 
 

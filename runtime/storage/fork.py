@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 
 from runtime.storage.errors import AlreadyExists, NoForkPoint
-from runtime.storage.files import copy_all, remove, write_all
+from runtime.storage.files import copy_all, remove, write_all, write_file
 from runtime.storage.framing import Record, frame_header
 from runtime.storage.header import SessionHeader
 from runtime.storage.layout import Layout
@@ -45,18 +45,18 @@ def seeded(header: SessionHeader, found: Scan, point: Record) -> SessionHeader:
 
 
 def write_fork(
-    port: Port, layout: Layout, source: int, lines: range, header: SessionHeader
+    port: Port, layout: Layout, lines: bytes | tuple[int, range], header: SessionHeader
 ) -> None:
-    """Make the log of `header.id` from the bytes `lines` of `source`, durable and whole.
+    """Make the log of `header.id` from event lines, durable and whole.
 
-    Call it with the new session's lock held. Raises `AlreadyExists`, `OSError`; then nothing is
-    left.
+    `lines` are bytes, or a descriptor and the place of theirs in it. Call it with the new
+    session's lock held. Raises `AlreadyExists`, `OSError`; then nothing is left.
     """
     draft = layout.fork(header.id)
     remove(port, draft)
     remove(port, layout.head(header.id))
     try:
-        _fill(port, draft, source, lines, frame_header(header))
+        _fill(port, draft, lines, header)
         port.link(draft, layout.log(header.id))
     except FileExistsError:
         raise AlreadyExists(header.id) from None
@@ -65,11 +65,33 @@ def write_fork(
     port.sync_directory(layout.folder)
 
 
-def _fill(port: Port, draft: Path, source: int, lines: range, first: bytes) -> None:
+def replace_log(
+    port: Port, layout: Layout, before: bytes, lines: bytes, header: SessionHeader
+) -> Path:
+    """Put a log of event lines in the place of one whose bytes are `before`, which are kept.
+
+    Call it with the session's lock held; returns where they are. A crash leaves the one log or
+    the other, and the copy before the other.
+    """
+    kept, draft = layout.damaged(port, header.id), layout.copy(header.id)
+    write_file(port, kept, before, sync=True)
+    remove(port, draft)
+    remove(port, layout.head(header.id))  # it vouches for what was
+    _fill(port, draft, lines, header)
+    port.rename(draft, layout.log(header.id))
+    port.sync_directory(layout.folder)
+    return kept
+
+
+def _fill(port: Port, draft: Path, lines: bytes | tuple[int, range], header: SessionHeader) -> None:
+    first = frame_header(header)
     target = port.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
         write_all(port, target, first, 0)
-        copy_all(port, source, target, lines, len(first))
+        if isinstance(lines, bytes):
+            write_all(port, target, lines, len(first))
+        else:
+            copy_all(port, lines[0], target, lines[1], len(first))
         port.fdatasync(target)
     finally:
         port.close(target)

@@ -29,6 +29,19 @@ class Head:
     chain: int
 
 
+@attrs.frozen
+class Beside:
+    """What stands beside a log.
+
+    `head` is what the head file vouches for, `head_damaged` whether there is one that cannot be
+    trusted; `quarantine` names the pieces of dropped bytes.
+    """
+
+    head: Head | None
+    head_damaged: bool
+    quarantine: tuple[str, ...]
+
+
 def write_head(port: Port, path: Path, head: Head) -> None:
     """Replace the head file; call it only once the log itself is durable up to there."""
     fields = orjson.dumps(attrs.asdict(head))
@@ -49,6 +62,11 @@ def read_head(port: Port, path: Path) -> Head | None:
         return None
     fields = orjson.loads(line)
     return Head(fields["seq"], fields["end"], fields["chain"])
+
+
+def head_of(found: Scan) -> Head | None:
+    """Where a log ends; None for one that holds no record."""
+    return Head(len(found.records) - 1, found.end, found.chain) if found.records else None
 
 
 def check_head(found: Scan | None, head: Head | None, path: str) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 
 import attrs
+
+from runtime.storage.files import exists
+from runtime.storage.port import Port
 
 SUFFIX = ".jsonl"
 
@@ -33,6 +37,23 @@ class Layout:
         """A quarantine file: the bytes that once stood from `offset` on."""
         return self.folder / f"{session_id}.torn-{offset}-{number}"
 
+    def torn_names(self, port: Port, session_id: str) -> list[str]:
+        """What a session's quarantine files are called, sorted."""
+        begin = f"{session_id}.torn-"
+        return sorted(name for name in port.listdir(self.folder) if name.startswith(begin))
+
+    def damaged(self, port: Port, session_id: str) -> Path:
+        """A free name for what a log was before it was repaired by command."""
+        names = {*port.listdir(self.folder)}
+        free = (name for n in count() if (name := f"{session_id}.damaged-{n}") not in names)
+        return self.folder / next(free)
+
+    def beside(self, port: Port, session_id: str) -> list[Path]:
+        """Every file of a session but its log and its lock, which is never unlinked."""
+        begin, keep = f"{session_id}.", {self.log(session_id).name, f"{session_id}.lock"}
+        names = [name for name in port.listdir(self.folder) if name.startswith(begin)]
+        return [self.folder / name for name in names if name not in keep]
+
     @property
     def lock(self) -> Path:
         return self.folder / ".lock"
@@ -40,3 +61,9 @@ class Layout:
     def session_lock(self, session_id: str) -> Path:
         """Where range locks are missing, each session has a lock file of its own."""
         return self.folder / f"{session_id}.lock"
+
+    def is_used(self, port: Port, session_id: str | None) -> bool:
+        """Whether that session's log is there, or (None) any."""
+        if session_id is not None:
+            return exists(port, self.log(session_id))
+        return any(name.endswith(SUFFIX) for name in port.listdir(self.folder))

@@ -11,17 +11,30 @@ import hashlib
 import os
 import threading
 from pathlib import Path
+from typing import Protocol
 from weakref import WeakSet
 
 from runtime.storage.files import exists, make_folder
-from runtime.storage.layout import SUFFIX, Layout
 from runtime.storage.port import OS, Port
+
+
+class LockPlaces(Protocol):
+    """Where a store keeps its lock files, and what they guard."""
+
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def lock(self) -> Path: ...
+    def session_lock(self, session_id: str) -> Path: ...
+    def is_used(self, port: Port, session_id: str | None) -> bool:
+        """Whether there is anything to guard: that session's log, or (None) any."""
+        ...
 
 
 class StoreLock:
     """The locks that this process holds in one store; safe to use from several threads."""
 
-    def __init__(self, layout: Layout, port: Port) -> None:
+    def __init__(self, layout: LockPlaces, port: Port) -> None:
         self._layout = layout
         self._port = port
         self._held: dict[str, int | None] = {}  # to the descriptor of a lock file of its own
@@ -89,13 +102,13 @@ class StoreLock:
         if self._fd is not None:
             self._mark_replaced()
             self._port.close(self._fd)
-        self._fd = self._open(self._layout.lock, self._layout.folder)
+        self._fd = self._open(self._layout.lock, None)
         for held in self._held:
             self._port.lock(self._fd, offset_of(held))
 
     def _lock_file(self, session_id: str) -> bool:
         path = self._layout.session_lock(session_id)
-        fd = self._open(path, self._layout.log(session_id))
+        fd = self._open(path, session_id)
         if not self._port.flock(fd) or not self._is_current(fd, path):
             self._port.close(fd)
             return False
@@ -109,20 +122,15 @@ class StoreLock:
         except FileNotFoundError:
             return False
 
-    def _open(self, path: Path, guarded: Path) -> int:
+    def _open(self, path: Path, guarded: str | None) -> int:
         make_folder(self._port, self._layout.folder)
-        if not exists(self._port, path) and self._in_use(guarded):
+        if not exists(self._port, path) and self._layout.is_used(self._port, guarded):
             self._mark_replaced()
         return self._port.open(path, os.O_RDWR | os.O_CREAT)
 
     def _mark_replaced(self) -> None:
         self._replaced = True
         self._settled.clear()
-
-    def _in_use(self, guarded: Path) -> bool:
-        if guarded != self._layout.folder:
-            return exists(self._port, guarded)
-        return any(name.endswith(SUFFIX) for name in self._port.listdir(guarded))
 
 
 def offset_of(session_id: str) -> int:

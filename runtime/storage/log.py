@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import attrs
-import orjson
 
-from runtime.envelope import LEGACY_TYPE, refuse_legacy
-from runtime.errors import InvalidEvent
 from runtime.events import SessionOwner, SessionRecovered
-from runtime.storage.errors import LogClosed, LogFailed, SeqMismatch, StoreFull
-from runtime.storage.files import CHUNK, NO_ROOM, read_all, remove, write_all
-from runtime.storage.framing import (
-    Record,
-    frame_batch,
-    frame_header,
-    read_envelope,
-    record_at,
-)
+from runtime.storage.batches import frame_batches
+from runtime.storage.errors import Fenced, LogClosed, LogFailed, StoreFull
+from runtime.storage.files import NO_ROOM, remove, write_all
+from runtime.storage.framing import frame_header
 from runtime.storage.head import Head, write_head
 from runtime.storage.header import SessionHeader
 from runtime.storage.layout import Layout
+from runtime.storage.lines import FileLines, StoredRecords
 from runtime.storage.port import Port
+from runtime.storage.tail import LastOwner
 from runtime.storage.walk import Index
 
 
@@ -46,61 +40,42 @@ class Opening:
     index: Index = attrs.field(factory=lambda: Index(0), repr=False)
 
 
-@attrs.frozen
-class StoredRecords:
-    """The records that stood in a log when it was opened, read from its file at each iteration.
-
-    Reading raises `LogClosed` once the log is closed.
-    """
-
-    _port: Port
-    _descriptor: Callable[[], int]
-    _index: Index
-
-    def __len__(self) -> int:
-        return len(self._index)
-
-    def __iter__(self) -> Iterator[Record]:
-        return self._read(None)
-
-    def select(self, types: Collection[str]) -> Iterator[Record]:
-        """The records of these types, in order; the others are passed over unbuilt."""
-        return self._read(types)
-
-    def _read(self, types: Collection[str] | None) -> Iterator[Record]:
-        data, base, ends = b"", 0, self._index.ends
-        for place in self._index.places(types):
-            start, end = self._index.begin(place), ends[place]
-            if end > base + len(data):
-                stop = max(end, min(start + CHUNK, ends[-1]))
-                data, base = read_all(self._port, self._descriptor(), start, stop), start
-            yield record_at(data, start - base, end - 1 - base, base)
-
-
 class JsonlLog:
     """The writer of one log; made by `JsonlFolder`.
 
     Not for two threads at once, but `sync` may run beside `append`. After any failure whose
     outcome cannot be known the log is poisoned: `append` and `sync` raise the same `LogFailed`
-    until it is closed and opened again.
+    until it is closed and opened again. Where another process took the log over they raise
+    `Fenced`.
     """
 
     def __init__(
-        self, port: Port, layout: Layout, opening: Opening, release: Callable[[], None]
+        self,
+        port: Port,
+        layout: Layout,
+        opening: Opening,
+        release: Callable[[], None],
+        holder: Callable[[], LastOwner | None],
     ) -> None:
+        """`release` gives the lock back; `holder` says whom the log in our place names as owner."""
         self.header = opening.header
         self.recovered = opening.recovered
         self.last_owner = opening.last_owner
-        self.records = StoredRecords(port, self._descriptor, opening.index)
+        self.records = StoredRecords(self._lines, opening.index)
         self.port = port
         self._port = port
         self._layout = layout
         self._fd = opening.fd
-        self._release = release
+        self._release, self._holder = release, holder
         self._written = Head(opening.next_seq - 1, opening.end, opening.chain)
         self._durable = self._written
-        self._failed: LogFailed | None = None
+        self._failed: LogFailed | Fenced | None = None
         self._closed = False
+
+    @property
+    def term(self) -> int:
+        """The fencing number of this opening, one more than that of the last owner."""
+        return 1 if self.last_owner is None else self.last_owner.term + 1
 
     @property
     def next_seq(self) -> int:
@@ -116,26 +91,20 @@ class JsonlLog:
 
         Each batch is whole or absent after a crash, and here all or none are taken. The first
         batch of a new log makes its file. Raises `SeqMismatch`, `InvalidEvent`, `LegacyEvent`,
-        `LogClosed` and `StoreFull` with the log as it was, or `LogFailed`.
+        `LogClosed` and `StoreFull` with the log as it was, `LogFailed` or `Fenced`.
         """
         self._check_usable()
-        seq, chain, data = self.next_seq, self._written.chain, b""
-        for events in batches:
-            for encoded in events:
-                check_event(encoded, seq)
-                seq += 1
-            lines, chain = frame_batch(events, chain, self.durable_seq)
-            data += lines
+        data, written = frame_batches(batches, self._written, self.durable_seq)
         if not data:
             return
         first = frame_header(self.header) if self._fd is None else b""
         self._write(first + data)
-        self._written = Head(seq - 1, self._written.end + len(first) + len(data), chain)
+        self._written = attrs.evolve(written, end=written.end + len(first))
 
     def sync(self) -> int:
         """Make everything appended before the call durable; returns the highest durable seq.
 
-        Raises `LogClosed`, or `LogFailed`: a failed sync is final and never tried again.
+        Raises `LogClosed`, `Fenced`, or `LogFailed`: a failed sync is final and never tried again.
         """
         return self.sync_with(lambda port, fd: port.fdatasync(fd))
 
@@ -149,6 +118,9 @@ class JsonlLog:
             sync(self._port, self._fd)
             if self.durable_seq < 0:
                 self._port.sync_directory(self._layout.folder)
+            # What went into a file that is no longer the log's must not be acknowledged.
+            if not self._is_named(self._fd):
+                self._replaced()
         except OSError as error:
             self._poison(error)
         self._durable = target
@@ -160,10 +132,8 @@ class JsonlLog:
         Costs no sync. Advisory: a failure to write it is passed over.
         """
         if self._fd is not None and self._failed is None and self.durable_seq >= 0:
-            try:
+            with suppress(OSError):
                 write_head(self._port, self._layout.head(self.header.id), self._durable)
-            except OSError:
-                return
 
     def close(self) -> None:
         """Sync what is owed, write the head file, and release the lock last.
@@ -176,7 +146,7 @@ class JsonlLog:
         try:
             if self._failed is None:
                 self.sync()
-            self.write_head()
+                self.write_head()
         finally:
             self._closed = True
             if self._fd is not None:
@@ -184,11 +154,11 @@ class JsonlLog:
                     self._port.close(self._fd)
             self._release()
 
-    def _descriptor(self) -> int:
+    def _lines(self) -> FileLines:
         if self._closed:
             raise LogClosed(self.header.id)
         assert self._fd is not None, "a new log holds no records"
-        return self._fd
+        return FileLines(self._port, self._fd, self._layout.log(self.header.id))
 
     def _check_usable(self) -> None:
         if self._closed:
@@ -201,7 +171,7 @@ class JsonlLog:
             if self._fd is None:
                 self._create()
             elif not self._is_ours(self._fd):
-                self._poison(OSError("another program changed or replaced the file"))
+                self._replaced()
             assert self._fd is not None
             write_all(self._port, self._fd, data, self._written.end)
         except OSError as error:
@@ -216,9 +186,22 @@ class JsonlLog:
         self._fd = self._port.open(self._layout.log(self.header.id), flags)
 
     def _is_ours(self, fd: int) -> bool:
-        status = self._port.fstat(fd)
-        named = self._port.lstat(self._layout.log(self.header.id))
-        return status.size == self._written.end and named.identity == status.identity
+        return self._is_named(fd) and self._port.fstat(fd).size == self._written.end
+
+    def _is_named(self, fd: int) -> bool:
+        try:
+            named = self._port.lstat(self._layout.log(self.header.id))
+        except FileNotFoundError:
+            self._poison(OSError("another program deleted or moved the file"))
+        return named.identity == self._port.fstat(fd).identity
+
+    def _replaced(self) -> NoReturn:
+        """Another program changed the log or put a file in its place."""
+        last = self._holder()
+        if last is None or last.owner.term <= self.term:
+            self._poison(OSError("another program changed or replaced the file"))
+        self._failed = Fenced(self.header.id, last.owner.term, self.durable_seq)
+        raise self._failed
 
     def _take_back(self, error: OSError) -> NoReturn:
         """Leave the log as it was before a batch that had no room, or poison it."""
@@ -239,25 +222,6 @@ class JsonlLog:
         path = self._layout.log(self.header.id)
         self._failed = LogFailed(str(path), _reason(error), self.durable_seq)
         raise self._failed from error
-
-
-def check_event(encoded: bytes, seq: int) -> None:
-    """Refuse encoded bytes that are not the event `seq` on one line, or that no store takes."""
-    envelope = read_envelope(encoded)
-    if envelope is None or b"\n" in encoded or not encoded.endswith(b"}"):
-        raise InvalidEvent("?", "is not one line of JSON that starts with type, seq and time", seq)
-    type_, got = envelope
-    if got != seq:
-        raise SeqMismatch(seq, got)
-    if type_ in (LEGACY_TYPE, "request/header"):
-        refuse_legacy(type_, _parse(encoded, type_, seq).get("data"), seq)
-
-
-def _parse(encoded: bytes, type_: str, seq: int) -> dict[str, Any]:
-    try:
-        return dict(orjson.loads(encoded))
-    except orjson.JSONDecodeError as error:
-        raise InvalidEvent(type_, f"is not JSON ({error})", seq) from None
 
 
 def _reason(error: OSError) -> str:

@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 
 from runtime.events import Owner
+from runtime.storage.errors import SessionBusy
+from runtime.storage.tail import LastOwner
 
 
 def this_process() -> Owner:
@@ -27,6 +29,20 @@ def is_running(owner: Owner) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     return True
+
+
+def is_held_elsewhere(last: LastOwner | None) -> bool:
+    """Whether the log's last owner did not release it and is another process that runs."""
+    if last is None or last.released or last.owner.owner is None:
+        return False
+    return is_running(last.owner.owner)
+
+
+def busy(session_id: str, last: LastOwner | None) -> SessionBusy:
+    """The refusal of a session that somebody has locked, naming its last owner if it is that."""
+    if last is None or last.released or last.owner.owner is None:
+        return SessionBusy(session_id, None, None, None)
+    return SessionBusy(session_id, last.owner.owner.pid, last.owner.owner.host, last.since)
 
 
 @cache

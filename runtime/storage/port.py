@@ -24,12 +24,16 @@ _COPY_CHUNK = 1 << 20
 
 @attrs.frozen
 class FileStatus:
-    """`identity` is device and inode number; `kind` one of file, link, directory, other."""
+    """`identity` is device and inode number; `kind` one of file, link, directory, other.
+
+    `mtime_ns` is when it was last written to, in epoch ns, 0 where nobody knows.
+    """
 
     identity: tuple[int, int]
     kind: str
     links: int
     size: int
+    mtime_ns: int = 0
 
 
 class Port(Protocol):
@@ -173,7 +177,8 @@ _KINDS = {stat.S_IFREG: "file", stat.S_IFLNK: "link", stat.S_IFDIR: "directory"}
 
 def _status(found: os.stat_result) -> FileStatus:
     kind = _KINDS.get(stat.S_IFMT(found.st_mode), "other")
-    return FileStatus((found.st_dev, found.st_ino), kind, found.st_nlink, found.st_size)
+    identity = (found.st_dev, found.st_ino)
+    return FileStatus(identity, kind, found.st_nlink, found.st_size, found.st_mtime_ns)
 
 
 def _magic(path: Path) -> int:

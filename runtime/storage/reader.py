@@ -1,30 +1,25 @@
-"""Following a log through a descriptor of one's own (design 3.3, 5.2)."""
+"""Following a log beside its writer (design 3.3, 5.2)."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from runtime.storage.errors import ForeignLog, LogCorrupt
-from runtime.storage.files import read_all
-from runtime.storage.framing import Record
-from runtime.storage.port import Port
+from runtime.storage.framing import Record, record_at
+from runtime.storage.lines import Lines
 from runtime.storage.tail import check_seed_end, read_header
 from runtime.storage.walk import Link, Records, Walk, walk
 
 
 class LogReader:
-    """Reads what a writer appends to one log, verifying every line; made by `JsonlFolder`.
+    """Reads what a writer appends to one log, verifying every line; made by a store.
 
     It takes no lock and trusts nothing but the bytes. `bytes_read` counts them.
     """
 
-    def __init__(self, port: Port, fd: int, path: Path, session_id: str) -> None:
-        """Takes over `fd`. Raises as `read_header` does, and `ForeignLog`."""
-        self._port = port
-        self._fd = fd
-        self._path = path
-        first = self._first_line()
-        self.header, _, foreign = read_header(first, session_id, path=str(path))
+    def __init__(self, lines: Lines, session_id: str) -> None:
+        """Takes over `lines`. Raises as `read_header` does, and `ForeignLog`."""
+        self._lines = lines
+        first = lines.first()
+        self.header, _, foreign = read_header(first, session_id, path=lines.name)
         if foreign:
             raise ForeignLog(session_id)
         self.bytes_read = len(first)
@@ -43,35 +38,25 @@ class LogReader:
         until none is left. Raises `LogCorrupt` where the log does not go on as it should, and
         `LegacyEvent`.
         """
-        size = self._port.fstat(self._fd).size
-        if size < self._offset:
-            raise self._corrupt(0, "a log that became shorter")
-        window = size - self._offset if max_bytes is None else max_bytes
+        window = max_bytes
         while True:
-            found = self._walk(min(self._offset + window, size))
-            if found.whole != self._link or self._offset + window >= size:
+            data = self._read(self._link.seq, self._offset, window)
+            found = self._walk(data)
+            if found.whole != self._link or window is None or len(data) < window:
                 return self._advance(found)
             window *= 2
 
-    def reread(self, offset: int, length: int) -> bytes:
-        """The bytes of a record's line again, framing and newline included."""
-        return self._read(offset, offset + length)
+    def reread(self, record: Record) -> Record:
+        """A record that was read, from the store again."""
+        line = self._read(record.seq, record.offset, record.length)
+        return record_at(line, 0, record.length - 1, record.offset)
 
     def close(self) -> None:
-        """Give the descriptor back."""
-        self._port.close(self._fd)
+        """Give back what reading holds."""
+        self._lines.close()
 
-    def _first_line(self) -> bytes:
-        data, end = b"", -1
-        while end < 0:
-            part = self._port.pread(self._fd, 4096, len(data))
-            if not part:
-                return data
-            data, end = data + part, (data + part).find(b"\n")
-        return data[: end + 1]
-
-    def _walk(self, end: int) -> Walk:
-        found = walk(self._read(self._offset, end), 0, self._link)
+    def _walk(self, data: bytes) -> Walk:
+        found = walk(data, 0, self._link)
         if found.problem is not None:
             raise self._corrupt(found.offset(found.reached.seq), found.problem, found.reached.seq)
         return found
@@ -80,16 +65,19 @@ class LogReader:
         records = found.records(self._offset)
         seeded = (self.header.seed_length or 0) - self._link.seq
         if 0 < seeded <= len(records):
-            check_seed_end(self.header, records[seeded - 1], str(self._path))
+            check_seed_end(self.header, records[seeded - 1], self._lines.name)
         self._offset += found.offset(found.whole.seq)
         self._link = found.whole
         return records
 
-    def _read(self, start: int, end: int) -> bytes:
-        data = read_all(self._port, self._fd, start, end)
+    def _read(self, seq: int, offset: int, size: int | None) -> bytes:
+        data = self._lines.after(seq, offset, size)
+        if data is None:
+            raise self._corrupt(0, "a log that became shorter")
         self.bytes_read += len(data)
         return data
 
     def _corrupt(self, offset: int, found: str, seq: int | None = None) -> LogCorrupt:
         expected = self._link.seq if seq is None else seq
-        return LogCorrupt(str(self._path), self._offset + offset, expected + 2, expected, found)
+        at = self._offset + offset
+        return LogCorrupt(self._lines.name, at, expected + 2, expected, found)

@@ -58,8 +58,28 @@ class Index:
         """The lines of these types, by default all."""
         if types is None:
             return iter(range(len(self)))
-        wanted = {kind for kind, name in enumerate(self.names) if text(name) in types}
+        wanted = self._kinds_of(types)
         return (place for place, kind in enumerate(self.kinds) if kind in wanted)
+
+    def since_step(self, earlier: Collection[str]) -> Iterator[int]:
+        """All lines from the last sealed step on, and before it those of the `earlier` types.
+
+        Without a sealed step that is the last step, without any step the first line.
+        """
+        begin = self._last_of("step/start", self._last_of("request/sealed", len(self)) or len(self))
+        if begin:
+            wanted = self._kinds_of(earlier)
+            yield from (p for p, kind in enumerate(self.kinds[:begin]) if kind in wanted)
+        yield from range(begin, len(self))
+
+    def _kinds_of(self, types: Collection[str]) -> set[int]:
+        return {kind for kind, name in enumerate(self.names) if text(name) in types}
+
+    def _last_of(self, type_: str, end: int) -> int:
+        """The last line of a type before the line `end`, 0 where there is none."""
+        kinds = self._kinds_of({type_})
+        found = (place for place in range(end - 1, -1, -1) if self.kinds[place] in kinds)
+        return next(found, 0)
 
 
 @attrs.frozen
@@ -86,6 +106,10 @@ class Records(Sequence[Record]):
     def select(self, types: Collection[str]) -> Iterator[Record]:
         """The records of these types, in order; the others are passed over unbuilt."""
         return map(self._at, self.where.places(types))
+
+    def since_step(self, earlier: Collection[str]) -> Iterator[Record]:
+        """All records from the last sealed step on, and before it those of the `earlier` types."""
+        return map(self._at, self.where.since_step(earlier))
 
     def _at(self, place: int) -> Record:
         start, end = self.where.begin(place), self.where.ends[place] - 1

@@ -461,7 +461,7 @@ async def test_closing_starts_no_turn_for_what_is_still_waiting(
         assert len(script.bodies) == 1
         events = stored_events(runtime, agent.session_id)
         assert_within_rules(events)
-        assert events[-1].type == "turn/end"
+        assert [event.type for event in events[-2:]] == ["turn/end", "session/released"]
 
 
 async def test_leaving_the_runtime_mid_turn_ends_it_as_disposed(
@@ -507,7 +507,7 @@ def assert_disposed_between_tools(
     assert_verified(runtime, agent.session_id)
     assert waiter.cleaned == [2]
     assert results(events) == ["ok", "ABORTED", "NOT_STARTED"]
-    assert events[-1].data.reason == EndReason("disposed")
+    assert events[-2].data.reason == EndReason("disposed")
 
 
 @attrs.define(eq=False)

@@ -286,7 +286,7 @@ def test_a_new_log_is_one_write_with_its_header(faults: Faults) -> None:
     log.append([event(0)])
     assert faults.calls.count("pwrite") == 1
     log.sync()
-    assert faults.calls[-2:] == ["fdatasync", "sync_directory"]
+    assert [call for call in faults.calls if "sync" in call] == ["fdatasync", "sync_directory"]
     log.close()
 
 

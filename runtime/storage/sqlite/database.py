@@ -1,0 +1,164 @@
+"""The connections to one SQLite file: one that writes, one that reads (design 5.3).
+
+The writing one also makes every checkpoint. Reading is done in short queries, so it neither blocks
+the writer nor keeps the write-ahead log from being used again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from runtime.storage.errors import LogFailed, StoreFull, StoreRefused, Unavailable
+from runtime.storage.files import exists, reported
+from runtime.storage.port import Port
+from runtime.storage.sqlite.layout import SqliteLayout
+from runtime.storage.sqlite.making import WAL_BYTES, connect, is_there, make_file, prepare
+
+
+class Database:
+    """Transactions and reads of one SQLite file, from any thread.
+
+    After a failure whose outcome cannot be known it takes no more transactions until `renew`.
+    Raises `StoreRefused`, `StoreFull`, `Unavailable`, `LogFailed`.
+    """
+
+    def __init__(self, layout: SqliteLayout, port: Port) -> None:
+        self._layout, self._port = layout, port
+        self._writing, self._reading = threading.Lock(), threading.Lock()
+        self._writer: sqlite3.Connection | None = None
+        self._reader: sqlite3.Connection | None = None
+        self._identities: list[tuple[int, int]] = []
+        self._durable = True
+        self.failed: str | None = None
+
+    @property
+    def name(self) -> str:
+        return str(self._layout.path)
+
+    def exists(self) -> bool:
+        """Whether the file is there; raises `StoreRefused` if it is no plain file."""
+        with reported(self._layout.path):
+            return is_there(self._port, self._layout)
+
+    @contextmanager
+    def transaction(self, *, durable: bool) -> Iterator[sqlite3.Connection]:
+        """All that the block writes, or nothing; when it ends it is durable if that was asked for.
+
+        What earlier ones wrote then is durable too.
+        """
+        with self._writing, reported(self._layout.path), self._judged():
+            if self.failed is not None:
+                raise LogFailed(self.name, self.failed, -1)
+            db = self._connected()
+            self._set_synchronous(db, durable)
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):  # where SQLite has rolled back by itself
+                    db.execute("ROLLBACK")
+                raise
+            self._check_named()  # else what was written may be found by nobody
+            if self._port.lstat(self._layout.wal).size > WAL_BYTES:
+                db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def read(self, query: str, *values: object, most: int | None = None) -> list[Any]:
+        """The rows of a query; with `most`, as many as bring its first column to that length."""
+        with self._reading, self._judged(reading=True):
+            self._reader = self._reader or connect(self._layout.path, "ro")
+            cursor = self._reader.execute(query, values)
+            try:
+                return cursor.fetchall() if most is None else _rows_up_to(cursor, most)
+            finally:
+                cursor.close()
+
+    def renew(self) -> None:
+        """After a failure, connect anew and copy what the write-ahead log holds into the file.
+
+        A failed sync can leave pages that the cache shows and the disk never got; copying them
+        makes them dirty again.
+        """
+        if self.failed is not None:
+            self.close()
+            self.failed = None
+            self.tidy(connecting=True)
+
+    def tidy(self, *, connecting: bool = False) -> None:
+        """Empty the write-ahead log; for a store that becomes idle."""
+        with self._writing, reported(self._layout.path), self._judged():
+            if connecting or (self._writer is not None and self.failed is None):
+                self._connected().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def close(self) -> None:
+        """Let go of the file; the next use connects again."""
+        with self._writing, self._reading:
+            for connection in (self._reader, self._writer):
+                if connection is not None:
+                    with suppress(sqlite3.Error):  # what was committed stands
+                        connection.close()
+            self._reader = self._writer = None
+            self._identities = []
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._writer is not None:
+            self._check_named()
+            return self._writer
+        make_file(self._port, self._layout)
+        db = connect(self._layout.path, "rw")
+        try:
+            prepare(db, self._layout.path)
+        except BaseException:
+            db.close()
+            raise
+        self._writer, self._durable = db, True
+        return db
+
+    def _check_named(self) -> None:
+        """Raise `LogFailed` once the file or its write-ahead log is not what its name leads to."""
+        paths = (self._layout.path, self._layout.wal)
+        found = [self._port.lstat(path).identity for path in paths if exists(self._port, path)]
+        if len(found) < len(paths) or found != (self._identities or found):
+            self.failed = "another program deleted, moved or replaced it or its write-ahead log"
+            raise LogFailed(self.name, self.failed, -1)
+        self._identities = found
+
+    def _set_synchronous(self, db: sqlite3.Connection, durable: bool) -> None:
+        if durable != self._durable:
+            db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            self._durable = durable
+
+    @contextmanager
+    def _judged(self, *, reading: bool = False) -> Iterator[None]:
+        """Turn SQLite's errors into a store's."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            kind = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+            if kind == sqlite3.SQLITE_FULL:
+                raise StoreFull(self.name, str(error)) from error
+            if kind == sqlite3.SQLITE_NOTADB:
+                raise StoreRefused(self.name, "no SQLite file") from error
+            if reading or kind in _NOTHING_WRITTEN:
+                raise Unavailable(self.name, str(error)) from error
+            self.failed = str(error)
+            raise LogFailed(self.name, self.failed, -1) from error
+
+
+_NOTHING_WRITTEN = frozenset(
+    {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
+)
+
+
+def _rows_up_to(cursor: sqlite3.Cursor, most: int) -> list[Any]:
+    rows = []
+    for row in cursor:
+        rows.append(row)
+        most -= len(row[0])
+        if most <= 0:
+            break
+    return rows

@@ -1,0 +1,243 @@
+"""A store of sessions in one SQLite file (design 5.3)."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import attrs
+
+from runtime.errors import RefoldError
+from runtime.storage.errors import AlreadyExists, NotFound
+from runtime.storage.files import check_local, exists, make_folder, remove, reported, write_file
+from runtime.storage.fork import fork_point, seeded
+from runtime.storage.framing import frame_header
+from runtime.storage.head import Beside, Head, check_head, head_of, read_head, write_head
+from runtime.storage.header import SessionHeader, check_session_id
+from runtime.storage.locks import StoreLock
+from runtime.storage.owners import busy
+from runtime.storage.port import OS, Port
+from runtime.storage.quarantine import unreported
+from runtime.storage.reader import LogReader
+from runtime.storage.recovery import report_of
+from runtime.storage.sqlite.database import Database
+from runtime.storage.sqlite.layout import SqliteLayout
+from runtime.storage.sqlite.log import Rounds, RowOpening, SqliteLog
+from runtime.storage.sqlite.rows import (
+    RowLines,
+    RowQuarantine,
+    Rows,
+    change_row,
+    copy_lines,
+    delete_rows,
+    find,
+    insert_lines,
+    insert_session,
+    keep_torn,
+    last_time,
+    name_of,
+    restore_newline,
+    scan_rows,
+    take_lines,
+)
+from runtime.storage.tail import LastOwner, Scan, scan
+from runtime.storage.walk import Records
+
+
+class SqliteFile:
+    """The sessions in one file, which is made when it is first written to; see `Sessions`.
+
+    SQLite does its own reading and writing; locks and head files go through `port`.
+    """
+
+    def __init__(self, path: Path, port: Port = OS) -> None:
+        self._layout, self._port = SqliteLayout(path), port
+        self._locks = StoreLock(self._layout, port)
+        self._database = Database(self._layout, port)
+        self.rounds = Rounds(self._database)
+
+    @property
+    def folder(self) -> Path:
+        return self._layout.folder
+
+    def create(self, header: SessionHeader) -> SqliteLog:
+        with self._locked(header.id) as release:
+            self._check_free(header.id)
+            frame_header(header)  # refused now rather than at the first append
+            cut = unreported(self._quarantine(header.id), (0,), "partial")
+            remove(self._port, self._layout.head(header.id))  # it must not judge the new log
+            rows = Rows(0, b"", secrets.token_hex(8))
+            return self._log(RowOpening(header, rows, recovered=cut), release)
+
+    def open(self, session_id: str) -> SqliteLog:
+        self._find(session_id)
+        with self._locked(session_id) as release:
+            if not self.rounds.logs:
+                self._database.renew()
+            return self._log(self._recover(session_id), release)
+
+    def read(self, session_id: str) -> Scan:
+        return self._scan(session_id, self._find(session_id))
+
+    def reader(self, session_id: str) -> LogReader:
+        rows = self._find(session_id)
+        return LogReader(RowLines(self._database, session_id, rows), session_id)
+
+    def fork(self, source_id: str, seq: int | None, header: SessionHeader) -> None:
+        check_session_id(header.id)
+        source = self._find(source_id)
+        found = self._scan(source_id, source)
+        point = fork_point(found, seq)
+        with self._adding(seeded(header, found, point)) as (db, number):
+            copy_lines(db, source.number, point.seq, number)
+
+    def adopt(self, header: SessionHeader, lines: bytes) -> None:
+        name = name_of(self._database, check_session_id(header.id))
+        head = head_of(scan(frame_header(header) + lines, header.id, path=name))
+        with self._adding(header) as (db, number):
+            insert_lines(db, number, 0, lines)
+        if head is not None:
+            self._write_head(header.id, head)
+
+    def replace(self, header: SessionHeader, lines: bytes, dropped: tuple[int, bytes]) -> str:
+        with self._locked(header.id) as release:
+            rows, before = self._find(header.id), self.raw(header.id)
+            kept = self._layout.damaged(self._port, header.id)
+            write_file(self._port, kept, before, sync=True)
+            remove(self._port, self._layout.head(header.id))  # it vouches for what was
+            with self._database.transaction(durable=True) as db:
+                keep_torn(db, header.id, *dropped)
+                take_lines(db, rows.number, 0)
+                insert_lines(db, rows.number, 0, lines)
+                change_row(db, rows.number, frame_header(header), secrets.token_hex(8))
+            release()
+            return str(kept)
+
+    def delete(self, session_id: str) -> None:
+        number = self._find(session_id).number
+        with self._locked(session_id) as release:
+            remove(self._port, self._layout.head(session_id))
+            with self._database.transaction(durable=True) as db:
+                delete_rows(db, number, session_id)
+            release()
+
+    def raw(self, session_id: str) -> bytes:
+        lines = RowLines(self._database, session_id, self._find(session_id))
+        return lines.first() + (lines.after(0, 0, None) or b"")
+
+    def list(self) -> list[str]:
+        if not self._database.exists():
+            return []
+        return [found for (found,) in self._database.read("SELECT id FROM sessions ORDER BY id")]
+
+    def names(self) -> Sequence[str]:
+        return self.list()
+
+    def written_at(self, session_id: str) -> int:
+        return last_time(self._database, session_id) * 1_000_000
+
+    def beside(self, session_id: str) -> Beside:
+        path = self._layout.head(check_session_id(session_id))
+        with reported(path):
+            head = read_head(self._port, path)
+            damaged = head is None and exists(self._port, path)
+        return Beside(head, damaged, tuple(self._quarantine(session_id).names()))
+
+    def close(self) -> None:
+        """Empty the write-ahead log and let go of the file; for when every log is closed."""
+        if not self.rounds.logs:
+            self._database.tidy()
+        self._database.close()
+
+    def _log(self, opening: RowOpening, release: Callable[[], None]) -> SqliteLog:
+        session = opening.header.id
+        holder = partial(self._find_owner, session)
+        return SqliteLog(self.rounds, opening, release, holder, partial(self._write_head, session))
+
+    def _write_head(self, session_id: str, head: Head) -> None:
+        make_folder(self._port, self._layout.heads)
+        write_head(self._port, self._layout.head(session_id), head)
+
+    def _recover(self, session_id: str) -> RowOpening:
+        rows = attrs.evolve(self._find(session_id), holder=secrets.token_hex(8))
+        with self._database.transaction(durable=False) as db:  # from here on no older owner writes
+            change_row(db, rows.number, rows.header, rows.holder)
+        found = self._scan(session_id, rows)
+        if found.torn is not None:
+            self._cut(session_id, rows, found)
+        last = found.last_owner()
+        assert isinstance(found.records, Records), "rows are framed"
+        return RowOpening(
+            header=found.header,
+            rows=rows,
+            end=found.end,
+            next_seq=len(found.records),
+            chain=found.chain,
+            recovered=report_of(self._quarantine(session_id), found),
+            last_owner=None if last is None else last.owner,
+            index=found.records.where,
+        )
+
+    def _cut(self, session_id: str, rows: Rows, found: Scan) -> None:
+        """Take a damaged tail from the rows; no crash leaves one, since transactions are whole."""
+        count = len(found.records)
+        with self._database.transaction(durable=True) as db:
+            if found.torn is not None and found.torn.missing_newline:
+                restore_newline(db, rows.number, count - 1)
+            elif dropped := take_lines(db, rows.number, count):
+                keep_torn(db, session_id, found.end, dropped)
+
+    def _scan(self, session_id: str, rows: Rows) -> Scan:
+        # The head is read first: it must not be younger than the rows that it judges.
+        head = read_head(self._port, self._layout.head(session_id))
+        found = scan_rows(self._database, session_id, rows)
+        check_head(found, head, name_of(self._database, session_id))
+        return found
+
+    def _find(self, session_id: str) -> Rows:
+        found = find(self._database, check_session_id(session_id))
+        if found is None:
+            raise NotFound(session_id, self._database.name)
+        return found
+
+    @contextmanager
+    def _adding(self, header: SessionHeader) -> Iterator[tuple[sqlite3.Connection, int]]:
+        """A transaction that adds a session, and the number of its row."""
+        with self._locked(header.id) as release:
+            self._check_free(header.id)
+            remove(self._port, self._layout.head(header.id))  # it must not judge the new log
+            with self._database.transaction(durable=True) as db:
+                yield db, insert_session(db, header.id, frame_header(header), "")
+            release()
+
+    def _check_free(self, session_id: str) -> None:
+        if find(self._database, check_session_id(session_id)) is not None:
+            raise AlreadyExists(session_id)
+
+    def _quarantine(self, session_id: str) -> RowQuarantine:
+        return RowQuarantine(self._database, session_id)
+
+    def _find_owner(self, session_id: str) -> LastOwner | None:
+        """The last owner that the log names; None also where it cannot be read."""
+        try:
+            return self.read(session_id).last_owner()
+        except RefoldError:
+            return None
+
+    @contextmanager
+    def _locked(self, session_id: str) -> Iterator[Callable[[], None]]:
+        """Hold the session's lock; the block, or who it hands `release` to, gives it back."""
+        with reported(self._layout.path):
+            check_session_id(session_id)
+            if not self._locks.acquire(session_id):
+                raise busy(session_id, self._find_owner(session_id))
+            try:
+                check_local(self._port, self._layout.folder)
+                yield partial(self._locks.release, session_id)
+            except BaseException:
+                self._locks.release(session_id)
+                raise

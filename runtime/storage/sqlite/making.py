@@ -1,0 +1,147 @@
+"""Making and opening a SQLite file that is ours (design 5.3)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+
+from runtime.storage.errors import StoreRefused
+from runtime.storage.files import check_local, exists, make_folder, remove
+from runtime.storage.port import Port
+from runtime.storage.sqlite.layout import SqliteLayout
+
+OLDEST = (3, 37, 0)
+"""The first version with strict tables."""
+
+BUSY_SECONDS = 20
+"""How long a transaction waits for another process's."""
+
+WAL_BYTES = 64 << 20
+"""From which size on the write-ahead log is emptied at once, though it costs more than a commit."""
+
+_APPLICATION = 0x7266_6C64  # "rfld", 1919315044
+
+_SCHEMA = """
+PRAGMA journal_mode = WAL;
+BEGIN;
+PRAGMA application_id = 1919315044;
+CREATE TABLE sessions (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, header BLOB NOT NULL, holder TEXT NOT NULL
+) STRICT;
+CREATE TABLE lines (
+    session INTEGER NOT NULL, seq INTEGER NOT NULL, line BLOB NOT NULL, PRIMARY KEY (session, seq)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE torn (
+    session TEXT NOT NULL, offset INTEGER NOT NULL, number INTEGER NOT NULL, bytes BLOB NOT NULL,
+    PRIMARY KEY (session, offset, number)
+) STRICT;
+CREATE TABLE syncs (one INTEGER PRIMARY KEY CHECK (one = 1), count INTEGER NOT NULL) STRICT;
+INSERT INTO syncs VALUES (1, 0);
+COMMIT;
+"""
+
+
+def is_there(port: Port, layout: SqliteLayout) -> bool:
+    """Whether the file is there; raises `StoreRefused` if it is no plain file."""
+    path = layout.path
+    if not exists(port, path):
+        return False
+    status = port.lstat(path)
+    if status.kind != "file":
+        found = "a symbolic link" if status.kind == "link" else "no plain file"
+        raise StoreRefused(str(path), found)
+    if status.links > 1 and not _drafts(port, layout):
+        raise StoreRefused(str(path), f"a file with {status.links} names (hard links)")
+    return True
+
+
+def make_file(port: Port, layout: SqliteLayout) -> None:
+    """Make the file, whole or not at all, unless it is there; raises `OSError`, `StoreRefused`."""
+    if sqlite3.sqlite_version_info < OLDEST:
+        found = f"for SQLite 3.37 or newer, and this Python has {sqlite3.sqlite_version}"
+        raise StoreRefused(str(layout.path), found)
+    make_folder(port, layout.folder)
+    check_local(port, layout.folder)
+    if not is_there(port, layout):
+        _make(port, layout)
+    for draft in _drafts(port, layout):  # of a process that died between the two names
+        remove(port, draft)
+
+
+def _make(port: Port, layout: SqliteLayout) -> None:
+    draft = layout.draft(os.getpid())
+    remove(port, draft)
+    port.close(port.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+    with closing(connect(draft, "rw")) as db:
+        db.executescript(_SCHEMA)
+    fd = port.open(draft, os.O_RDWR)
+    try:
+        port.fdatasync(fd)
+    finally:
+        port.close(fd)
+    try:
+        port.link(draft, layout.path)
+    except FileExistsError:
+        pass  # another process was faster
+    finally:
+        remove(port, draft)
+    port.sync_directory(layout.folder)
+
+
+def _drafts(port: Port, layout: SqliteLayout) -> list[Path]:
+    """The other names that making the file may have left it."""
+    identity = port.lstat(layout.path).identity
+    found = [layout.folder / name for name in port.listdir(layout.folder)]
+    drafts = [path for path in found if path.name.startswith(layout.draft("").name)]
+    return [path for path in drafts if port.lstat(path).identity == identity]
+
+
+def connect(path: Path, mode: str) -> sqlite3.Connection:
+    """A connection that begins and ends no transaction by itself; `mode` is "rw" or "ro"."""
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}",
+        uri=True,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+
+
+def prepare(db: sqlite3.Connection, path: Path) -> None:
+    """Set a writing connection up; raises `StoreRefused` for a file that is not ours."""
+    try:
+        [(application,)] = db.execute("PRAGMA application_id").fetchall()
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+            raise StoreRefused(str(path), "no SQLite file") from None
+        raise
+    if application != _APPLICATION:
+        raise StoreRefused(str(path), "a SQLite file of another program")
+    [(mode,)] = db.execute("PRAGMA journal_mode = WAL").fetchall()
+    db.execute("PRAGMA synchronous = FULL")
+    [(level,)] = db.execute("PRAGMA synchronous").fetchall()
+    if (mode, level) != ("wal", 2):
+        raise StoreRefused(str(path), f"a SQLite file in mode {mode}, synchronous {level}")
+    db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
+    _warn_of_old_library()
+
+
+@cache
+def _warn_of_old_library() -> None:
+    if has_wal_reset_race(sqlite3.sqlite_version_info):
+        logging.getLogger("refold").warning(
+            "SQLite %s can lose committed data when two processes write to one file (the WAL-reset "
+            "race, fixed in 3.51.3): let one process at a time write to a SQLite store, or use a "
+            "newer SQLite",
+            sqlite3.sqlite_version,
+        )
+
+
+def has_wal_reset_race(version: tuple[int, ...]) -> bool:
+    """Whether a version of SQLite has it: 3.7.0 to 3.51.2, but for two later fixes of old ones."""
+    fixed = version[:2] in ((3, 44), (3, 50)) and version[2] >= {44: 6, 50: 7}[version[1]]
+    return (3, 7, 0) <= version < (3, 51, 3) and not fixed
