@@ -12,11 +12,12 @@ import orjson
 
 from refold.faults.disk import Acknowledged
 from runtime.errors import RefoldError
-from runtime.storage import JsonlFolder, Scan
+from runtime.storage import Scan
+from runtime.storage.sessions import open_sessions
 
 
 class Readable(Protocol):
-    """A store whose sessions can be read without a lock, such as `JsonlFolder`."""
+    """A store whose sessions can be read, such as `JsonlFolder` or `SqliteFile`."""
 
     def read(self, session_id: str) -> Scan:
         """What a session holds now; raises a `RefoldError` where it is refused."""
@@ -77,10 +78,10 @@ class BrokenPromise:
 def check_promises(store: Readable | str | Path, journal: Journal) -> list[BrokenPromise]:
     """Compare what was acknowledged with what is there; an empty list says that all was kept.
 
-    `store` has a `read`, or is the path of a folder of JSONL logs. Named are events that are
+    `store` has a `read`, or is what `refold.open` takes for a folder or a SQLite file. Named are events that are
     missing or have other bytes, seqs that are doubled or out of order, and logs that are refused.
     """
-    readable = JsonlFolder(Path(store)) if isinstance(store, str | Path) else store
+    readable = open_sessions(store) if isinstance(store, str | Path) else store
     return [
         broken
         for session, told in journal.said.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import attrs
@@ -55,6 +55,9 @@ class Witnessed:
         finally:
             reader.close()
 
+    async def delete(self, session_id: str) -> None:
+        await self.inner.delete(session_id)
+
     async def list(self) -> list[str]:
         return await self.inner.list()
 
@@ -86,8 +89,8 @@ class _WitnessedGrant:
     def recovered(self) -> SessionRecovered | None:
         return self._inner.recovered
 
-    def events(self) -> Iterator[Event]:
-        return self._inner.events()
+    def events(self, earlier: Collection[str]) -> Iterator[Event]:
+        return self._inner.events(earlier)
 
     def watch(self, callback: Callable[[Progress], None]) -> None:
         def watched(progress: Progress) -> None:
@@ -108,8 +111,8 @@ class _WitnessedGrant:
         self._reached(durable)
         return durable
 
-    async def release(self, reason: str) -> None:
-        await self._inner.release(reason)
+    async def release(self) -> None:
+        await self._inner.release()
 
     def _reached(self, durable_seq: int) -> None:
         for seq in [seq for seq in self._sent if seq <= durable_seq]:
