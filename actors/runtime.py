@@ -210,13 +210,13 @@ def _boot_id() -> str:
 
 @asynccontextmanager
 async def open_runtime(
-    store: str | Path,
+    store: str | Path | Store,
     *,
     providers: Sequence[Provider | Script] = (),
     durability: Durability = "power",
     park_after: float | None = 600.0,
 ) -> AsyncIterator[Runtime]:
-    """The runtime over the store at `store` (a folder, or `memory:`).
+    """The runtime over the store at `store` (a folder, or `memory:`), or over a ready one.
 
     `providers` are records that replace built-in ones of the same name, and scripted models.
     `durability` is what an acknowledged event of a new session survives: the loss of `power`, the
@@ -229,7 +229,8 @@ async def open_runtime(
         raise InvalidOption("durability", f"must be one of {', '.join(get_args(Durability))}")
     try:
         async with trio.open_nursery() as nursery:
-            runtime = Runtime(open_store(store), nursery, providers, durability, park_after)
+            ready = open_store(store) if isinstance(store, str | Path) else store
+            runtime = Runtime(ready, nursery, providers, durability, park_after)
             try:
                 yield runtime
             finally:

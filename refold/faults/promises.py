@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 from zlib import crc32
@@ -10,12 +10,14 @@ from zlib import crc32
 import attrs
 import orjson
 
+from refold.faults.disk import Acknowledged
 from runtime.errors import RefoldError
-from runtime.storage import JsonlFolder, Scan
+from runtime.storage import Scan
+from runtime.storage.sessions import open_sessions
 
 
 class Readable(Protocol):
-    """A store whose sessions can be read without a lock, such as `JsonlFolder`."""
+    """A store whose sessions can be read, such as `JsonlFolder` or `SqliteFile`."""
 
     def read(self, session_id: str) -> Scan:
         """What a session holds now; raises a `RefoldError` where it is refused."""
@@ -35,9 +37,14 @@ class Journal:
         """Note that the event at `seq` is safe; `encoded` is its bytes without framing."""
         self.said.setdefault(session, {})[seq] = crc32(encoded)
 
-    def copy(self) -> Journal:
-        """What was said up to now."""
-        return Journal({session: dict(told) for session, told in self.said.items()})
+    @classmethod
+    def of(cls, marks: Iterable[object]) -> Journal:
+        """The journal of what `RecordingDisk.acknowledge` marked; other marks are passed over."""
+        journal = cls()
+        for mark in marks:
+            if isinstance(mark, Acknowledged):
+                journal.acknowledge(mark.session, mark.seq, mark.encoded)
+        return journal
 
     @staticmethod
     def line(session: str, seq: int, encoded: bytes) -> bytes:
@@ -71,10 +78,11 @@ class BrokenPromise:
 def check_promises(store: Readable | str | Path, journal: Journal) -> list[BrokenPromise]:
     """Compare what was acknowledged with what is there; an empty list says that all was kept.
 
-    `store` has a `read`, or is the path of a folder of JSONL logs. Named are events that are
-    missing or have other bytes, seqs that are doubled or out of order, and logs that are refused.
+    `store` has a `read`, or is what `refold.open` takes for a folder or a SQLite file. Named are
+    events that are missing or have other bytes, seqs that are doubled or out of order, and logs
+    that are refused.
     """
-    readable = JsonlFolder(Path(store)) if isinstance(store, str | Path) else store
+    readable = open_sessions(store) if isinstance(store, str | Path) else store
     return [
         broken
         for session, told in journal.said.items()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import attrs
 
-from runtime.storage.files import make_folder
+from runtime.storage.files import exists, make_folder
 from runtime.storage.head import Head, write_head
 from runtime.storage.index import SavedIndex, write_index
 from runtime.storage.port import Port
@@ -28,7 +28,8 @@ class Advisory:
         Costs no sync. A failure is passed over: the log says everything by itself.
         """
         with suppress(OSError):
-            make_folder(self._port, self._head.parent)
+            if not exists(self._port, self._head.parent):
+                make_folder(self._port, self._head.parent)
             write_head(self._port, self._head, head)
             if index is not None and index.is_worth_saving(self._indexed):
                 write_index(self._port, self._index, index)
