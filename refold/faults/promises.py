@@ -78,8 +78,9 @@ class BrokenPromise:
 def check_promises(store: Readable | str | Path, journal: Journal) -> list[BrokenPromise]:
     """Compare what was acknowledged with what is there; an empty list says that all was kept.
 
-    `store` has a `read`, or is what `refold.open` takes for a folder or a SQLite file. Named are events that are
-    missing or have other bytes, seqs that are doubled or out of order, and logs that are refused.
+    `store` has a `read`, or is what `refold.open` takes for a folder or a SQLite file. Named are
+    events that are missing or have other bytes, seqs that are doubled or out of order, and logs
+    that are refused.
     """
     readable = open_sessions(store) if isinstance(store, str | Path) else store
     return [
