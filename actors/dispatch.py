@@ -67,6 +67,10 @@ class Dispatch:
         """After a resume or in a fork: go on from the bytes of the log's last sealed request."""
         self._encoder.encode(header, derived, generation)
 
+    def let_go(self) -> None:
+        """Drop the encoded request; for parking."""
+        self._encoder = RequestEncoder(CHAT)
+
     async def dispatch(self, boundary: StepBoundary) -> Answer:
         """Send the request of the open step and return its answer, logged.
 

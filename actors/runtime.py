@@ -26,7 +26,11 @@ from actors.wire import HttpModel, Model, close_client, make_client
 from runtime.events import Owner
 from runtime.llm.chunks import Chunk
 from runtime.llm.providers import Provider, find_provider, read_key, split_model
+from runtime.storage.errors import SessionBusy
 from runtime.storage.header import SessionHeader, check_session_id
+
+NAMING_SECONDS, NAMING_TRIES = 0.02, 50
+"""How often, and how long apart, a session is asked for whose holder has not named itself yet."""
 
 Durability: TypeAlias = Literal["power", "process", "none"]
 
@@ -89,7 +93,7 @@ class Runtime:
         with the options.
         """
         check_options(options)
-        grant = await self.store.acquire(check_session_id(session_id))
+        grant = await _acquire(self.store, check_session_id(session_id))
         return await self._open(grant, options, continues=continue_)
 
     async def fork(
@@ -116,7 +120,7 @@ class Runtime:
         if "model" in options:
             self._find(split_model(options["model"])[0])
         await self.store.fork(check_session_id(session_id), at, header)
-        return await self._open(await self.store.acquire(header.id), options, continues=False)
+        return await self._open(await _acquire(self.store, header.id), options, continues=False)
 
     async def list(self) -> list[str]:
         """The ids of the stored sessions."""
@@ -135,7 +139,7 @@ class Runtime:
             return opened[0]
 
         async def reopen(agent: Agent) -> Opened:
-            return await run(await self.store.acquire(agent.session_id), continues=False)
+            return await run(await _acquire(self.store, agent.session_id), continues=False)
 
         opened = await run(grant, continues=continues)
         header = grant.header
@@ -183,6 +187,18 @@ class Runtime:
         if self._client is not None:
             await close_client(self._client)
         await self.store.close()
+
+
+async def _acquire(store: Store, session_id: str) -> Grant:
+    """Take a session; whoever holds it without a name in its log gets a moment to write it."""
+    for _ in range(NAMING_TRIES):
+        try:
+            return await store.acquire(session_id)
+        except SessionBusy as busy:
+            if busy.pid is not None:
+                raise
+        await trio.sleep(NAMING_SECONDS)
+    return await store.acquire(session_id)
 
 
 def _boot_id() -> str:

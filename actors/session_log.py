@@ -20,6 +20,7 @@ from runtime.events import SURFACE
 from runtime.header import EpochHeader
 from runtime.repair import Repair
 from runtime.rules import Rules
+from runtime.rules.inbox import InboxMark
 from runtime.session import Session
 from runtime.turns import Answers
 
@@ -129,15 +130,26 @@ class LiveLog:
     def __init__(self, session_id: str, seed_length: int, feed: Feed | None = None) -> None:
         self.session_id = session_id
         self.feed = feed or Feed()
-        self.session = Session(retain=False)
-        self.rules = Rules(self.session.surface, seed_length)
-        self.answers = Answers(seed_length)
-        self.repair = Repair(seed_length)
+        self._seed_length = seed_length
+        self._begin()
         self.sealed: Sealed | None = None
         self._boundary = (0, 0, 0)  # of the open step, as `Sealed` has it
         self.publishing = False
         self.closing = "closed"
         """Why the log will be given back, for its `session/released`."""
+
+    def _begin(self) -> None:
+        self.session = Session(retain=False)
+        self.rules = Rules(self.session.surface, self._seed_length)
+        self.answers = Answers(self._seed_length)
+        self.repair = Repair(self._seed_length)
+
+    def let_go(self) -> None:
+        """Drop what the log folds to but for its length and its pending input; for parking."""
+        next_seq, pending = self.session.next_seq, dict(self.rules.inbox.pending)
+        self._begin()
+        self.session.pass_over(next_seq)
+        self.rules.inbox.restore(InboxMark(pending), next_seq)
 
     @property
     def durable_seq(self) -> int:

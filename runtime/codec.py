@@ -172,12 +172,11 @@ _HOOKS: dict[type, Callable[[object, Any], Any]] = {}
 
 def structure(value: object, cls: type[T]) -> T:
     """Build `cls` from parsed JSON; raises `Misfit` with the reason, `NotLosslessJson`."""
+    hook = _HOOKS.get(cls)
+    if hook is None:
+        hook = _HOOKS[cls] = _converter.get_structure_hook(cls)
     try:
-        hook = _HOOKS.get(cls)
-        if hook is None:
-            hook = _HOOKS[cls] = _converter.get_structure_hook(cls)
-        structured: T = hook(value, cls)
-        return structured
+        return hook(value, cls)  # type: ignore[no-any-return]  # a hook makes what it was asked for
     except (KeyError, TypeError, ValueError, CattrsError, ForbiddenExtraKeysError) as error:
         if isinstance(error, KeyError):
             raise Misfit(f"lacks {error.args[0]!r}") from None

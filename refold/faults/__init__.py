@@ -2,6 +2,8 @@
 
 from refold.faults.disk import Acknowledged, Image, RecordingDisk
 from refold.faults.failing import FailingPort, Fault
+from refold.faults.fork_server import ForkServer
+from refold.faults.killer import Kill, Life, OutOfPatience, Program, kill, start_program
 from refold.faults.losses import KINDS, Kind
 from refold.faults.promises import BrokenPromise, Journal, check_promises
 from refold.faults.states import CrashState, Seen, crash_states, recovery_states
@@ -15,14 +17,21 @@ __all__ = [
     "CrashState",
     "FailingPort",
     "Fault",
+    "ForkServer",
     "Image",
     "Journal",
+    "Kill",
     "Kind",
+    "Life",
+    "OutOfPatience",
+    "Program",
     "RecordingDisk",
     "Seen",
     "Witnessed",
     "check_promises",
     "crash_states",
+    "kill",
     "recorded_store",
     "recovery_states",
+    "start_program",
 ]

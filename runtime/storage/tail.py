@@ -21,6 +21,7 @@ from runtime.storage.errors import LogCorrupt, NotFound
 from runtime.storage.foreign import read_events
 from runtime.storage.framing import COVERED, FRAMED, SEALED, Record, is_whole, lines
 from runtime.storage.header import SessionHeader, parse_header
+from runtime.storage.index import SavedIndex
 from runtime.storage.walk import Records, Walk, walk
 
 TornReason: TypeAlias = Literal[
@@ -60,7 +61,7 @@ class Scan:
     """A log as its bytes say.
 
     `end` is where the next batch begins once a torn tail is repaired. `chain` and `dur` are those
-    of the last record.
+    of the last record. `indexed` records were not walked, since a saved index has them.
     """
 
     header: SessionHeader
@@ -70,6 +71,7 @@ class Scan:
     dur: int
     torn: Torn | None
     foreign: bool = False
+    indexed: int = 0
 
     def select(self, types: Collection[str]) -> Iterator[Record]:
         """The records of these types, in order; of our own logs the others are never built."""
@@ -99,18 +101,21 @@ def _parse_owner(record: Record) -> LastOwner | None:
     return LastOwner(owner, event["time"], released=False)
 
 
-def scan(data: bytes | mmap, session_id: str, *, path: str) -> Scan:
+def scan(
+    data: bytes | mmap, session_id: str, *, path: str, saved: SavedIndex | None = None
+) -> Scan:
     """Read the bytes of a log file and judge its end; `path` is for the errors alone.
 
-    Raises `NotFound` for a file that ends inside its header line, `LogCorrupt`, `LegacyEvent`,
-    and what `parse_header` raises.
+    With a `saved` index that fits them, only what comes after it is walked. Raises `NotFound` for
+    a file that ends inside its header line, `LogCorrupt`, `LegacyEvent`, and what `parse_header`
+    raises.
     """
     if isinstance(data, mmap):
         data = data[:]  # a copy: a file that is cut while it is mapped would kill the process
     header, start, foreign = read_header(data, session_id, path=path)
     if foreign:
         return _scan_foreign(data, start, header, path)
-    return _scan_framed(data, start, header, path)
+    return _scan_framed(data, start, header, path, saved)
 
 
 def read_header(data: bytes, session_id: str, *, path: str) -> tuple[SessionHeader, int, bool]:
@@ -152,13 +157,20 @@ def _scan_foreign(data: bytes, start: int, header: SessionHeader, path: str) -> 
     return Scan(header, records, end, 0, -1, torn, foreign=True)
 
 
-def _scan_framed(data: bytes, start: int, header: SessionHeader, path: str) -> Scan:
-    found = walk(data, start)
+def _scan_framed(
+    data: bytes, start: int, header: SessionHeader, path: str, saved: SavedIndex | None
+) -> Scan:
+    indexed = 0
+    if saved is not None and saved.fits(data, start):
+        indexed = len(saved.where)
+        found = walk(data, start, saved.link, saved.where)
+    else:
+        found = walk(data, start)
     whole = _complete_last_line(found)
     torn = _judge(found, header, path) if whole is None else _lost_newline(found, whole)
     kept = _kept(header, found if whole is None else walk(whole, start), torn)
     _check_seed(kept, path)
-    return kept
+    return attrs.evolve(kept, indexed=indexed)
 
 
 def _kept(header: SessionHeader, found: Walk, torn: Torn | None) -> Scan:

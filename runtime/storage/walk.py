@@ -111,6 +111,11 @@ class Records(Sequence[Record]):
         """All records from the last sealed step on, and before it those of the `earlier` types."""
         return map(self._at, self.where.since_step(earlier))
 
+    def crc(self) -> int:
+        """The CRC-32 of the log's bytes up to the last record; of records that begin a log."""
+        assert not self._base
+        return crc32(memoryview(self._data)[: self.where.begin(len(self.where))])
+
     def _at(self, place: int) -> Record:
         start, end = self.where.begin(place), self.where.ends[place] - 1
         return record_at(self._data, start, end, self._base)
@@ -144,14 +149,14 @@ class Walk:
         return Records(self.data, self.index.first(count), base)
 
 
-def walk(data: bytes, start: int = 0, link: Link | None = None) -> Walk:
+def walk(data: bytes, start: int = 0, link: Link | None = None, known: Index | None = None) -> Walk:
     """Verify the lines of `data` from `start`, stopping at the first that does not fit.
 
-    `link` is what the first must fit (by default: the first event of a log). Raises
-    `LegacyEvent`.
+    `link` is what the first must fit (by default: the first event of a log). Lines that are
+    `known` already stand before it. Raises `LegacyEvent`.
     """
     at = link or Link()
-    found = Walk(data, Index(start), at, at)
+    found = Walk(data, Index(start) if known is None else known, at, at)
     _follow(found)
     return found
 
@@ -161,7 +166,11 @@ def _follow(found: Walk) -> None:
     # (`framing`, `typed`, the next seq) and need no parsing.
     data, view = found.data, memoryview(found.data)
     ends, kinds = found.index.ends, found.index.kinds
-    (seq, chain, dur), left, offset = attrs.astuple(found.reached), 0, found.index.start
+    (seq, chain, dur), left, offset = (
+        attrs.astuple(found.reached),
+        0,
+        found.offset(found.reached.seq),
+    )
     whole, kind, plain, framing, typed = (seq, chain, dur), 0, b"", b"", b""
     while (end := data.find(b"\n", offset)) >= 0:
         value = crc32(view[offset + COVERED : end], chain)

@@ -116,7 +116,7 @@ async def cost_of_a_turn(folder: Path, cost: Cost, messages: int) -> Cost:
         kept = dispatch_of(agent)._encoder._kept
         cost.body = len(kept) + 2
         assert len(script.bodies[1]) == cost.body
-    return attrs.evolve(cost, hashed=cost.hashed - cost.body)
+        return attrs.evolve(cost, hashed=cost.hashed - cost.body)  # before it is closed
 
 
 async def test_a_turn_after_10000_messages_does_what_it_did_after_10(

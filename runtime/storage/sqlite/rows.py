@@ -10,6 +10,7 @@ import attrs
 
 from runtime.storage.errors import LogCorrupt, Unavailable
 from runtime.storage.files import CHUNK
+from runtime.storage.index import SavedIndex
 from runtime.storage.sqlite.database import Database
 from runtime.storage.tail import Scan, scan
 
@@ -70,14 +71,16 @@ class RowLines:
         """Reading holds nothing of its own."""
 
 
-def scan_rows(database: Database, session_id: str, rows: Rows) -> Scan:
+def scan_rows(
+    database: Database, session_id: str, rows: Rows, saved: SavedIndex | None = None
+) -> Scan:
     """The log as its rows say; raises as `scan` does, and `LogCorrupt` for an unreadable page."""
     lines = RowLines(database, session_id, rows)
     try:
         rest = lines.after(0, 0, None)
     except Unavailable as failure:
         raise _unreadable(lines, session_id, failure) from failure
-    return scan(rows.header + (rest or b""), session_id, path=lines.name)
+    return scan(rows.header + (rest or b""), session_id, path=lines.name, saved=saved)
 
 
 def _unreadable(lines: RowLines, session_id: str, failure: Unavailable) -> LogCorrupt | Unavailable:
