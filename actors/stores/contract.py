@@ -57,8 +57,8 @@ class Grant(Protocol):
     def append(self, expected_seq: int, batch: Sequence[bytes]) -> None:
         """Send one batch of encoded events on its way, the first at `expected_seq`.
 
-        It will be in the log whole or not at all, behind every earlier one. Raises `SeqMismatch`,
-        and what an earlier write or sync failed with.
+        It will be in the log whole or not at all, behind every earlier one. Raises `EmptyBatch`,
+        `SeqMismatch`, and what an earlier write or sync failed with.
         """
         ...
 

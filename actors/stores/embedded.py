@@ -15,7 +15,7 @@ from actors.stores.rows import RowWriting
 from runtime.envelope import Event, decode_line
 from runtime.errors import Broken
 from runtime.events import SessionRecovered
-from runtime.storage.errors import LogFailed, SeqMismatch
+from runtime.storage.errors import EmptyBatch, LogFailed, SeqMismatch
 from runtime.storage.header import SessionHeader
 from runtime.storage.memory import MemoryFolder
 from runtime.storage.port import OS, Port
@@ -69,6 +69,8 @@ class EmbeddedGrant:
 
     def append(self, expected_seq: int, batch: Sequence[bytes]) -> None:
         self._check()
+        if not batch:
+            raise EmptyBatch(self.header.id)
         if expected_seq != self._next_seq:
             raise SeqMismatch(self._next_seq, expected_seq)
         self._next_seq += len(batch)

@@ -118,8 +118,9 @@ class SqliteFile:
             return str(kept)
 
     def delete(self, session_id: str) -> None:
-        number = self._find(session_id).number
+        self._find(session_id)
         with self._locked(session_id) as release:
+            number = self._find(session_id).number
             remove(self._port, self._layout.head(session_id))
             with self._database.transaction(durable=True) as db:
                 delete_rows(db, number, session_id)
@@ -164,7 +165,7 @@ class SqliteFile:
 
     def _recover(self, session_id: str) -> RowOpening:
         rows = attrs.evolve(self._find(session_id), holder=secrets.token_hex(8))
-        with self._database.transaction(durable=False) as db:  # from here on no older owner writes
+        with self._database.transaction(durable=True) as db:  # from here on no older owner writes
             change_row(db, rows.number, rows.header, rows.holder)
         found = self._scan(session_id, rows)
         if found.torn is not None:

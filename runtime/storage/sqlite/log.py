@@ -18,7 +18,14 @@ from runtime.storage.head import Head
 from runtime.storage.header import SessionHeader
 from runtime.storage.lines import StoredRecords
 from runtime.storage.sqlite.database import Database
-from runtime.storage.sqlite.rows import RowLines, Rows, insert_lines, insert_session, name_of
+from runtime.storage.sqlite.rows import (
+    RowLines,
+    Rows,
+    find,
+    insert_lines,
+    insert_session,
+    name_of,
+)
 from runtime.storage.tail import LastOwner
 from runtime.storage.walk import Index
 
@@ -115,8 +122,7 @@ class SqliteLog:
         """Within a transaction, add the lines; `settle` or `forget` follows."""
         self._check_usable()
         data, written = frame_batches(batches, self._written, self.durable_seq)
-        if self._rows.number:
-            self._check_holder(db)
+        self._check_holder(db)
         if not data:
             return
         rows, first = self._rows, b""
@@ -126,12 +132,20 @@ class SqliteLog:
         insert_lines(db, rows.number, self.next_seq, data)
         self._staged = rows, attrs.evolve(written, end=written.end + len(first))
 
-    def settle(self, *, durable: bool) -> None:
-        """What was staged is committed, and durable if the transaction was."""
+    @property
+    def standing(self) -> Head:
+        """Where the log ends if the transaction that is under way is committed."""
+        return self._written if self._staged is None else self._staged[1]
+
+    def settle(self) -> None:
+        """What was staged is committed."""
         if self._staged is not None:
             (self._rows, self._written), self._staged = self._staged, None
-        if durable:
-            self._durable = self._written
+
+    def secure(self, head: Head) -> None:
+        """What stands up to `head` is durable."""
+        if head.seq > self.durable_seq:
+            self._durable = head
 
     def forget(self, failure: Broken) -> Broken:
         """What was staged is not committed, or nobody knows; returns what to say of it here."""
@@ -143,8 +157,10 @@ class SqliteLog:
     def write_head(self) -> None:
         """Note outside the file how far the log is durable; a failure is passed over."""
         if self._failed is None and self.durable_seq >= 0:
-            with suppress(OSError):
-                self._write_head(self._durable)
+            with suppress(OSError, Broken):
+                row = find(self._rounds.database, self.header.id)
+                if row is not None and row.holder == self._rows.holder:  # else it is another's log
+                    self._write_head(self._durable)
 
     def close(self) -> None:
         """Sync what is owed, write the head file, and release the lock last.
@@ -177,13 +193,14 @@ class SqliteLog:
     def _check_holder(self, db: sqlite3.Connection) -> None:
         """Raise `Fenced` or `LogFailed` unless the rows are as this log left them."""
         query = (
-            "SELECT holder, (SELECT max(seq) FROM lines WHERE session = number) "
-            "FROM sessions WHERE number = ?"
+            "SELECT number, holder, coalesce((SELECT max(seq) FROM lines WHERE session = number), "
+            "-1) FROM sessions WHERE id = ?"
         )
-        found = db.execute(query, (self._rows.number,)).fetchall()
-        if found == [(self._rows.holder, self._written.seq)]:
+        found = db.execute(query, (self.header.id,)).fetchall()
+        rows = self._rows
+        if found == ([(rows.number, rows.holder, self._written.seq)] if rows.number else []):
             return
-        if found and found[0][0] != self._rows.holder:
+        if found and found[0][1] != rows.holder:
             last = self._holder()
             term = self.term if last is None else last.owner.term
             self._failed = Fenced(self.header.id, max(term, self.term), self.durable_seq)
@@ -218,8 +235,16 @@ class Rounds:
                         log.stage(db, batches)
                     except RefoldError as refused:
                         failures[log] = refused
+                standing = [(log, log.standing) for log in self.logs]
         except Broken as failure:
             return failures | {log: log.forget(failure) for log, _ in works}
-        for log in [*self.logs] if durable else [log for log, _ in works]:
-            log.settle(durable=durable)
+        except BaseException as surprise:
+            reason = f"{type(surprise).__name__}: {surprise}"
+            for log, _ in works:
+                log.forget(LogFailed(log.name, reason, log.durable_seq))
+            raise
+        for log, _ in works:
+            log.settle()
+        for log, head in standing if durable else ():
+            log.secure(head)
         return failures

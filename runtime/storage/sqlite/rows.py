@@ -49,25 +49,33 @@ class RowLines:
 
     def after(self, seq: int, offset: int, size: int | None) -> bytes | None:
         del offset  # rows are found by their seq
-        query = "SELECT line FROM lines WHERE session = ? AND seq >= ? ORDER BY seq"
+        query = "SELECT line, seq FROM lines WHERE session = ? AND seq >= ? ORDER BY seq"
         lines: list[bytes] = []
-        most = CHUNK if size is None else size
+        place, most = seq, CHUNK if size is None else size
         while most > 0:
-            found = self._database.read(query, self._rows.number, seq + len(lines), most=most)
-            lines += [line for (line,) in found]
+            found = self._database.read(query, self._rows.number, place, most=most)
             if not found:
                 break
-            most -= 0 if size is None else sum(len(line) for (line,) in found)
-        if not lines and seq and not self._has(seq - 1):
+            for line, number in found:
+                lines += [line] if number == place else [_HOLE, line]
+                place = number + 1
+            most -= 0 if size is None else sum(len(line) for line, _ in found)
+        if not lines and seq and self.at(seq - 1) is None:
             return None
         return b"".join(lines)
 
-    def _has(self, seq: int) -> bool:
-        query = "SELECT 1 FROM lines WHERE session = ? AND seq = ?"
-        return bool(self._database.read(query, self._rows.number, seq))
+    def at(self, seq: int) -> bytes | None:
+        """The line of one seq, or None if it has no row."""
+        query = "SELECT line FROM lines WHERE session = ? AND seq = ?"
+        found = self._database.read(query, self._rows.number, seq)
+        return bytes(found[0][0]) if found else None
 
     def close(self) -> None:
         """Reading holds nothing of its own."""
+
+
+_HOLE = b"\n"
+"""What stands where the seqs of rows do not follow each other: a line that fits nothing."""
 
 
 def scan_rows(database: Database, session_id: str, rows: Rows) -> Scan:
@@ -97,7 +105,7 @@ def _readable(lines: RowLines) -> Iterator[bytes]:
     seq = 0
     while True:
         try:
-            line = lines.after(seq, 0, 1)
+            line = lines.at(seq)
         except Unavailable:
             return
         if not line:
@@ -204,6 +212,13 @@ def delete_rows(db: sqlite3.Connection, number: int, session_id: str) -> None:
 
 def last_time(database: Database, session_id: str) -> int:
     """The time of a session's last event in epoch ms; 0 where it has none that tells."""
+    try:
+        return _last_time(database, session_id)
+    except Unavailable:
+        return 0
+
+
+def _last_time(database: Database, session_id: str) -> int:
     query = (
         "SELECT line FROM lines JOIN sessions ON session = number WHERE id = ? "
         "ORDER BY seq DESC LIMIT 1"
