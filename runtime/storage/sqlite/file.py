@@ -40,11 +40,10 @@ from runtime.storage.sqlite.rows import (
     keep_torn,
     last_time,
     name_of,
-    restore_newline,
     scan_rows,
     take_lines,
 )
-from runtime.storage.tail import LastOwner, Scan, scan
+from runtime.storage.tail import LastOwner, Scan, Torn, scan
 from runtime.storage.walk import Records
 
 
@@ -169,7 +168,7 @@ class SqliteFile:
             change_row(db, rows.number, rows.header, rows.holder)
         found = self._scan(session_id, rows)
         if found.torn is not None:
-            self._cut(session_id, rows, found)
+            self._cut(session_id, rows, found.torn)
         last = found.last_owner()
         assert isinstance(found.records, Records), "rows are framed"
         return RowOpening(
@@ -183,14 +182,15 @@ class SqliteFile:
             index=found.records.where,
         )
 
-    def _cut(self, session_id: str, rows: Rows, found: Scan) -> None:
+    def _cut(self, session_id: str, rows: Rows, torn: Torn) -> None:
         """Take a damaged tail from the rows; no crash leaves one, since transactions are whole."""
-        count = len(found.records)
         with self._database.transaction(durable=True) as db:
-            if found.torn is not None and found.torn.missing_newline:
-                restore_newline(db, rows.number, count - 1)
-            elif dropped := take_lines(db, rows.number, count):
-                keep_torn(db, session_id, found.end, dropped)
+            data = take_lines(db, rows.number, 0)  # one row may hold several lines, or half of one
+            end = torn.offset - len(rows.header)
+            kept, dropped = data[:end], data[end:]
+            insert_lines(db, rows.number, 0, kept + b"\n" * torn.missing_newline)
+            if dropped:
+                keep_torn(db, session_id, torn.offset, dropped)
 
     def _scan(self, session_id: str, rows: Rows) -> Scan:
         # The head is read first: it must not be younger than the rows that it judges.

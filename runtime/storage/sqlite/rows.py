@@ -57,7 +57,7 @@ class RowLines:
             if not found:
                 break
             for line, number in found:
-                lines += [line] if number == place else [_HOLE, line]
+                lines += [line or _HOLE] if number == place else [_HOLE, line]
                 place = number + 1
             most -= 0 if size is None else sum(len(line) for line, _ in found)
         if not lines and seq and self.at(seq - 1) is None:
@@ -75,12 +75,15 @@ class RowLines:
 
 
 _HOLE = b"\n"
-"""What stands where the seqs of rows do not follow each other: a line that fits nothing."""
+"""What is read of an empty row, and where rows are missing: a line that fits nothing."""
 
 
 def scan_rows(database: Database, session_id: str, rows: Rows) -> Scan:
     """The log as its rows say; raises as `scan` does, and `LogCorrupt` for an unreadable page."""
     lines = RowLines(database, session_id, rows)
+    _, newline, more = rows.header.partition(b"\n")
+    if more or not newline:
+        raise LogCorrupt(lines.name, 0, 1, None, "a damaged line")
     try:
         rest = lines.after(0, 0, None)
     except Unavailable as failure:
@@ -178,14 +181,6 @@ def take_lines(db: sqlite3.Connection, number: int, seq: int) -> bytes:
     found = db.execute(query, (number, seq)).fetchall()
     db.execute("DELETE FROM lines WHERE session = ? AND seq >= ?", (number, seq))
     return b"".join(line for (line,) in found)
-
-
-def restore_newline(db: sqlite3.Connection, number: int, seq: int) -> None:
-    """Within a transaction, end a whole line as it should."""
-    query = "SELECT line FROM lines WHERE session = ? AND seq = ?"
-    [(line,)] = db.execute(query, (number, seq)).fetchall()
-    whole = line.rstrip(b"\0\n") + b"\n"
-    db.execute("UPDATE lines SET line = ? WHERE session = ? AND seq = ?", (whole, number, seq))
 
 
 def change_row(db: sqlite3.Connection, number: int, header: bytes, holder: str) -> None:

@@ -18,8 +18,16 @@ Rows = list[tuple[Any, ...]]
 
 def sql(path: Path, statement: str, *values: object) -> Rows:
     """What one statement gives, done by another connection and committed."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+    with editing(path) as db:
         return db.execute(statement, values).fetchall()
+
+
+@contextmanager
+def editing(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection of another program, which does not wait for the disk."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("PRAGMA synchronous = OFF")
+        yield db
 
 
 def fill(
