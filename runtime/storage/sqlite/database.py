@@ -178,6 +178,8 @@ class Database:
                 raise Unavailable(self.name, str(error)) from error
             self.failed = str(error)
             raise LogFailed(self.name, self.failed, -1) from error
+        except UnicodeDecodeError as error:  # in what SQLite says of a damaged schema
+            raise Unavailable(self.name, "its schema is damaged") from error
 
 
 _NOTHING_WRITTEN = frozenset(
