@@ -58,7 +58,7 @@ class Grant(Protocol):
         """Send one batch of encoded events on its way, the first at `expected_seq`.
 
         It will be in the log whole or not at all, behind every earlier one. Raises `EmptyBatch`,
-        `SeqMismatch`, and what an earlier write or sync failed with.
+        `SeqMismatch`, `LogClosed` after `release`, and what an earlier write or sync failed with.
         """
         ...
 
@@ -66,7 +66,7 @@ class Grant(Protocol):
         """Make what was appended durable at the log's level; returns the highest such seq.
 
         Not cancellable. Raises `StoreFull`, `LogFailed` or `Fenced`; nothing is tried again after
-        any of them.
+        any of them. Raises `LogClosed` after `release`.
         """
         ...
 

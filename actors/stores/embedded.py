@@ -15,7 +15,7 @@ from actors.stores.rows import RowWriting
 from runtime.envelope import Event, decode_line
 from runtime.errors import Broken
 from runtime.events import SessionRecovered
-from runtime.storage.errors import EmptyBatch, LogFailed, SeqMismatch
+from runtime.storage.errors import EmptyBatch, LogClosed, LogFailed, SeqMismatch
 from runtime.storage.header import SessionHeader
 from runtime.storage.memory import MemoryFolder
 from runtime.storage.port import OS, Port
@@ -49,6 +49,7 @@ class EmbeddedGrant:
         self._progress = Progress(log.next_seq - 1, log.durable_seq)
         self._watcher: Callable[[Progress], None] | None = None
         self._failure: Broken | None = None
+        self._released = False
         self._closed = False
         self._changed = trio.Event()
 
@@ -69,6 +70,8 @@ class EmbeddedGrant:
 
     def append(self, expected_seq: int, batch: Sequence[bytes]) -> None:
         self._check()
+        if self._released:
+            raise LogClosed(self.header.id)
         if not batch:
             raise EmptyBatch(self.header.id)
         if expected_seq != self._next_seq:
@@ -79,6 +82,8 @@ class EmbeddedGrant:
 
     async def sync(self) -> int:
         self._check()
+        if self._released:
+            raise LogClosed(self.header.id)
         target = self._next_seq - 1
         power = self.header.durability in (None, "power")
         self._committer.submit(Work(self._log, self._deliver, sync=power))
@@ -101,6 +106,7 @@ class EmbeddedGrant:
         return self._failure
 
     async def release(self) -> None:
+        self._released = True
         if not self._closed:
             self._committer.submit(Work(self._log, self._deliver, close=True))
             with trio.move_on_after(SYNC_SECONDS, shield=True):

@@ -35,6 +35,7 @@ from runtime.storage.sqlite.rows import (
     copy_lines,
     delete_rows,
     find,
+    ids,
     insert_lines,
     insert_session,
     keep_torn,
@@ -130,9 +131,7 @@ class SqliteFile:
         return lines.first() + (lines.after(0, 0, None) or b"")
 
     def list(self) -> list[str]:
-        if not self._database.exists():
-            return []
-        return [found for (found,) in self._database.read("SELECT id FROM sessions ORDER BY id")]
+        return ids(self._database)
 
     def names(self) -> Sequence[str]:
         return self.list()

@@ -27,7 +27,11 @@ class Rows:
 
 def find(database: Database, session_id: str) -> Rows | None:
     """The session's row, or None where there is none."""
-    query = "SELECT number, header, holder FROM sessions WHERE id = ?"
+    # Damage can give a column another type, here and below.
+    query = (
+        "SELECT number, coalesce(CAST(header AS BLOB), x''), coalesce(CAST(holder AS TEXT), '') "
+        "FROM sessions WHERE id = ?"
+    )
     found = database.read(query, session_id) if database.exists() else []
     return Rows(*found[0]) if found else None
 
@@ -49,7 +53,10 @@ class RowLines:
 
     def after(self, seq: int, offset: int, size: int | None) -> bytes | None:
         del offset  # rows are found by their seq
-        query = "SELECT line, seq FROM lines WHERE session = ? AND seq >= ? ORDER BY seq"
+        query = (
+            "SELECT coalesce(CAST(line AS BLOB), x''), CAST(seq AS INTEGER) FROM lines "
+            "WHERE session = ? AND seq BETWEEN ? AND 9223372036854775807 ORDER BY seq"
+        )
         lines: list[bytes] = []
         place, most = seq, CHUNK if size is None else size
         while most > 0:
@@ -58,7 +65,7 @@ class RowLines:
                 break
             for line, number in found:
                 lines += [line or _HOLE] if number == place else [_HOLE, line]
-                place = number + 1
+                place = max(place, number) + 1
             most -= 0 if size is None else sum(len(line) for line, _ in found)
         if not lines and seq and self.at(seq - 1) is None:
             return None
@@ -66,9 +73,9 @@ class RowLines:
 
     def at(self, seq: int) -> bytes | None:
         """The line of one seq, or None if it has no row."""
-        query = "SELECT line FROM lines WHERE session = ? AND seq = ?"
+        query = "SELECT CAST(line AS BLOB) FROM lines WHERE session = ? AND seq = ?"
         found = self._database.read(query, self._rows.number, seq)
-        return bytes(found[0][0]) if found else None
+        return found[0][0] or b"" if found else None
 
     def close(self) -> None:
         """Reading holds nothing of its own."""
@@ -130,7 +137,10 @@ class RowQuarantine:
     _session: str
 
     def at(self, offset: int) -> Iterator[tuple[str, bytes]]:
-        query = "SELECT number, bytes FROM torn WHERE session = ? AND offset = ? ORDER BY number"
+        query = (
+            "SELECT number, coalesce(CAST(bytes AS BLOB), x'') FROM torn "
+            "WHERE session = ? AND offset = ? ORDER BY number"
+        )
         if self._database.exists():
             for number, data in self._database.read(query, self._session, offset):
                 yield torn_name(self._session, offset, number), data
@@ -177,7 +187,10 @@ def insert_session(db: sqlite3.Connection, session_id: str, header: bytes, holde
 
 def take_lines(db: sqlite3.Connection, number: int, seq: int) -> bytes:
     """Within a transaction, remove the lines from that of `seq` on; returns them."""
-    query = "SELECT line FROM lines WHERE session = ? AND seq >= ? ORDER BY seq"
+    query = (
+        "SELECT coalesce(CAST(line AS BLOB), x'') FROM lines WHERE session = ? AND seq >= ? "
+        "ORDER BY seq"
+    )
     found = db.execute(query, (number, seq)).fetchall()
     db.execute("DELETE FROM lines WHERE session = ? AND seq >= ?", (number, seq))
     return b"".join(line for (line,) in found)
@@ -215,9 +228,15 @@ def last_time(database: Database, session_id: str) -> int:
 
 def _last_time(database: Database, session_id: str) -> int:
     query = (
-        "SELECT line FROM lines JOIN sessions ON session = number WHERE id = ? "
-        "ORDER BY seq DESC LIMIT 1"
+        "SELECT coalesce(CAST(line AS BLOB), x'') FROM lines JOIN sessions ON session = number "
+        "WHERE id = ? ORDER BY seq DESC LIMIT 1"
     )
     found = database.read(query, session_id) if database.exists() else []
     times = [TIME.search(line) for (line,) in found]
     return int(times[0][1]) if times and times[0] else 0
+
+
+def ids(database: Database) -> list[str]:
+    """The ids of all sessions, sorted."""
+    query = "SELECT coalesce(CAST(id AS TEXT), '') FROM sessions ORDER BY id"
+    return [found for (found,) in database.read(query)] if database.exists() else []
