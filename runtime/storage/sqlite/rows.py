@@ -54,7 +54,7 @@ class RowLines:
     def after(self, seq: int, offset: int, size: int | None) -> bytes | None:
         del offset  # rows are found by their seq
         query = (
-            "SELECT coalesce(CAST(line AS BLOB), x''), CAST(seq AS INTEGER) FROM lines "
+            "SELECT coalesce(CAST(line AS BLOB), x''), coalesce(CAST(seq AS INTEGER), 0) FROM lines "
             "WHERE session = ? AND seq BETWEEN ? AND 9223372036854775807 ORDER BY seq"
         )
         lines: list[bytes] = []

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from runtime.storage import SessionHeader, SqliteFile
 from runtime.storage.sqlite.database import Database
@@ -87,11 +87,11 @@ def failing(store: SqliteFile, start: str, code: int) -> Iterator[Failing]:
     inner = database._writer
     assert inner is not None, "the store has not written yet"
     stand_in = Failing(inner, start, code)
-    database._writer = stand_in  # type: ignore[assignment]  # it delegates
+    database._writer = delegating = cast("sqlite3.Connection", stand_in)
     try:
         yield stand_in
     finally:
-        if database._writer is stand_in:  # type: ignore[comparison-overlap]  # see above
+        if database._writer is delegating:  # else the store has connected anew
             database._writer = inner
 
 

@@ -100,7 +100,8 @@ def test_a_damaged_tail_is_cut_kept_and_reported(path: Path) -> None:
         assert log.next_seq == 3
         log.close()
     assert sql(path, "SELECT bytes FROM torn") == [(damaged,)]
-    assert list(store.beside("demo").quarantine) == [log.recovered.quarantine]
+    (name,) = store.beside("demo").quarantine
+    assert name == f"demo.torn-{len(store.raw('demo'))}-0"
     log = store.open("demo")
     assert log.recovered is not None
     log.append([event(3, "session/recovered", quarantine=log.recovered.quarantine)])
@@ -255,7 +256,7 @@ def _judge(path: Path, before: dict[str, list[bytes]]) -> str:
         store.close()
 
 
-@pytest.mark.parametrize("tries", [400, pytest.param(60_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("tries", [400, pytest.param(30_000, marks=pytest.mark.slow)])
 def test_any_flipped_bit_of_the_whole_file_changes_no_session_silently(
     path: Path, tries: int
 ) -> None:
@@ -273,7 +274,7 @@ def test_any_flipped_bit_of_the_whole_file_changes_no_session_silently(
     assert verdicts["the same"] > 0  # free space, indexes
 
 
-def _page_of(data: bytes, needle: bytes) -> int:
+def _page_of(data: bytearray, needle: bytes) -> int:
     return data.index(needle) // 4096
 
 

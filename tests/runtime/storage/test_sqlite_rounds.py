@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from runtime.errors import RefoldError
 from runtime.storage import (
     Fenced,
     LogClosed,
@@ -18,6 +19,7 @@ from runtime.storage import (
     StoreFull,
     Unavailable,
 )
+from runtime.storage.sqlite import SqliteLog
 from runtime.storage.sqlite.layout import SqliteLayout
 from tests.runtime.storage.databases import closed, database_of, failing, fill, sql, texts
 from tests.runtime.storage.logs import HEADER, event, owner_event
@@ -118,7 +120,7 @@ def test_many_logs_are_one_transaction_and_one_refusal_leaves_the_others(path: P
     store = closed(path, "a", "b", "c")
     a, b, c = (store.open(name) for name in "abc")
     c.close()
-    failures: dict[object, Exception] = {}
+    failures: dict[SqliteLog, RefoldError] = {}
 
     def write() -> None:
         works = [(a, [[event(4)]]), (b, [[event(9)]]), (c, [[event(4)]])]
