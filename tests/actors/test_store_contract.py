@@ -7,7 +7,7 @@ import random
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -281,6 +281,13 @@ async def passes(stores: Stores, name: str) -> bool:
     return True
 
 
+@pytest.mark.parametrize("name", sorted({*FINDS.values()}))
+async def test_a_store_around_another_that_breaks_nothing_passes(name: str, tmp_path: Path) -> None:
+    inner = of_files(tmp_path)
+    whole = Stores(lambda: cast("Store", Foreign(inner.make(), Wrapped)), inner.seize, inner.lose)
+    await CHECKS[name](whole)
+
+
 @pytest.mark.parametrize("fault", BROKEN)
 async def test_the_checks_find_a_store_that(fault: str, tmp_path: Path) -> None:
     inner = of_files(tmp_path)
@@ -300,7 +307,7 @@ async def test_the_checks_find_a_store_that_skips_fencing(unfenced: None, tmp_pa
 
 async def test_a_broken_store_is_told_what_it_did(tmp_path: Path) -> None:
     inner = of_files(tmp_path)
-    broken = Stores(lambda: Foreign(inner.make(), TakingEmpty))
+    broken = Stores(lambda: cast("Store", Foreign(inner.make(), TakingEmpty)))
     with pytest.raises(ContractBroken, match="no events: not refused"):
         await CHECKS["an_empty_batch_is_refused"](broken)
 

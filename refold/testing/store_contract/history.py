@@ -25,7 +25,7 @@ from refold.testing.store_contract.stores import (
 from runtime.envelope import Draft
 from runtime.storage import AlreadyExists, NoForkPoint, NotFound, SeqMismatch, SessionBusy
 
-SESSIONS = ("a", "b", "c")
+SESSIONS = ("a", "b", "c", "d")
 
 
 @attrs.define(eq=False)
@@ -160,9 +160,12 @@ class _Model:
             del self._logs[name]
 
     async def _fork(self, name: str, log: Log | None, store: Store) -> None:
-        twin = f"{self._prefix}-{self._chance.choice(SESSIONS)}"
-        if log is None or twin in self._logs or log.safe < len(log.events):
+        names = [f"{self._prefix}-{found}" for found in SESSIONS]
+        free = [found for found in names if found not in self._logs]
+        if log is None or not free:
             return
+        await self._sync(name, log, store)
+        twin = self._chance.choice(free)
         fork = header(twin)
         if not log.forks:
             await refused(NoForkPoint, lambda: store.fork(name, None, fork), "no turn has ended")

@@ -54,8 +54,8 @@ class RowLines:
     def after(self, seq: int, offset: int, size: int | None) -> bytes | None:
         del offset  # rows are found by their seq
         query = (
-            "SELECT coalesce(CAST(line AS BLOB), x''), coalesce(CAST(seq AS INTEGER), 0) FROM lines "
-            "WHERE session = ? AND seq BETWEEN ? AND 9223372036854775807 ORDER BY seq"
+            "SELECT coalesce(CAST(line AS BLOB), x''), coalesce(CAST(seq AS INTEGER), 0) "
+            "FROM lines WHERE session = ? AND seq BETWEEN ? AND 9223372036854775807 ORDER BY seq"
         )
         lines: list[bytes] = []
         place, most = seq, CHUNK if size is None else size
@@ -150,10 +150,6 @@ class RowQuarantine:
         query = "SELECT offset, number FROM torn WHERE session = ? ORDER BY offset, number"
         found = self._database.read(query, self._session) if self._database.exists() else []
         return [torn_name(self._session, offset, number) for offset, number in found]
-
-    def keep(self, offset: int, data: bytes) -> None:
-        with self._database.transaction(durable=True) as db:
-            keep_torn(db, self._session, offset, data)
 
 
 def torn_name(session_id: str, offset: int, number: int) -> str:

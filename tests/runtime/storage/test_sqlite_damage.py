@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from runtime.errors import RefoldError
-from runtime.storage import LogCorrupt, SessionHeader, SqliteFile, Unavailable, frame_header
-from tests.runtime.storage.databases import closed, editing, fill, remove_heads, sql, texts
+from runtime.storage import (
+    LogCorrupt,
+    Scan,
+    SessionHeader,
+    SqliteFile,
+    Unavailable,
+    frame_header,
+)
+from tests.runtime.storage.databases import (
+    Failing,
+    closed,
+    database_of,
+    editing,
+    fill,
+    remove_heads,
+    sql,
+    texts,
+)
 from tests.runtime.storage.logs import HEADER, event
 
 
@@ -126,6 +144,13 @@ def test_a_lost_newline_is_put_back(path: Path) -> None:
     assert store.read("demo").torn is None
 
 
+def _read_or_refused(store: SqliteFile) -> Scan | LogCorrupt:
+    try:
+        return store.read("demo")
+    except LogCorrupt as damage:
+        return damage
+
+
 @pytest.mark.parametrize("has_head", [True, False])
 @pytest.mark.parametrize(
     "change",
@@ -148,14 +173,10 @@ def test_a_hole_between_rows_is_damage_and_ends_the_reading(
     if not has_head:
         remove_heads(path)
     sql(path, change)
-    try:
-        found = store.read("demo")
-    except LogCorrupt as damage:
-        kept = damage.readable
-    else:
-        kept = None
-    if kept is not None:
-        assert len(kept.records) < 4 or "|| line" in change
+    found = _read_or_refused(store)
+    if isinstance(found, LogCorrupt):
+        assert found.readable is not None
+        assert len(found.readable.records) < 4 or "|| line" in change
         with pytest.raises(LogCorrupt):
             store.open("demo")
         return
@@ -315,6 +336,45 @@ def test_a_corrupt_page_is_the_affair_of_the_sessions_in_it(path: Path) -> None:
         log.append([event(40)])
         log.close()
     store.close()
+
+
+def test_a_corrupt_page_behind_a_hole_leaves_what_is_before_the_hole(path: Path) -> None:
+    store = SqliteFile(path)
+    _long_session(store, "b")
+    store.close()
+    sql(path, "DELETE FROM lines WHERE seq = 5")
+    data = bytearray(path.read_bytes())
+    page = _page_of(data, b"b at 30 ")
+    data[page * 4096 : page * 4096 + 8] = b"\xff" * 8
+    path.write_bytes(data)
+    with pytest.raises(LogCorrupt) as damage:
+        SqliteFile(path).read("b")
+    assert damage.value.expected_seq == 5
+
+
+def test_an_error_in_reading_is_no_corruption(path: Path) -> None:
+    store = closed(path)
+    store.list()
+    database = database_of(store)
+    assert database._reader is not None
+    ioerr = Failing(database._reader, "SELECT", sqlite3.SQLITE_IOERR_READ)
+    database._reader = cast("sqlite3.Connection", ioerr)
+    for ask in (store.read, store.open, store.raw):
+        with pytest.raises(Unavailable, match="on purpose"):
+            ask("demo")
+    assert store.written_at("demo") == 0
+    store.close()
+    assert len(texts(store)) == 4
+
+
+def test_a_schema_that_is_no_text_any_more_is_told(path: Path) -> None:
+    store = closed(path)
+    store.close()
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"CREATE TABLE lines (", b"CREATE TABLE \xff\xfe\xfd\xfc\xfb ("))
+    for ask in (store.list, lambda: store.read("demo")):
+        with pytest.raises(Unavailable):
+            ask()
 
 
 def test_a_damaged_id_does_not_stop_the_list_of_the_others(path: Path) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import closing
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -22,6 +22,8 @@ from runtime.storage import (
     LogFailed,
     NoStoreFile,
     NotFound,
+    Port,
+    SessionBusy,
     SessionHeader,
     SqliteFile,
     StoreFull,
@@ -34,6 +36,15 @@ from tests.runtime.storage.databases import closed, database_of, fill, sql, text
 from tests.runtime.storage.logs import HEADER, PowerCut, cut_at, event, intercepted
 
 TWIN = SessionHeader("twin", 9)
+
+
+class NoRanges:
+    """The system as it is where range locks are missing."""
+
+    has_range_locks = False
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(OS, name)
 
 
 @pytest.fixture
@@ -147,6 +158,43 @@ def test_a_network_file_system_is_refused_for_writing_and_not_for_reading(path: 
         with pytest.raises(StoreRefused, match="FUSE"):
             use()
     assert len(texts(store)) == 4
+
+
+def test_a_file_that_keeps_no_write_ahead_log_is_refused(path: Path) -> None:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        db.execute(f"PRAGMA application_id = {0x7266_6C64}")
+        db.execute("PRAGMA user_version = 1")
+        with pytest.raises(StoreRefused, match="in mode memory, synchronous 2"):
+            making.prepare(db, path)
+
+
+def test_a_file_that_another_program_makes_meanwhile_is_not_written_to(path: Path) -> None:
+    log = SqliteFile(path).create(HEADER)
+    _other_program(path)
+    with pytest.raises(NoStoreFile):
+        log.append([event(0)])
+    log.close()
+    assert sql(path, "SELECT count(*) FROM sqlite_master") == [(1,)]
+
+
+def test_where_range_locks_are_missing_each_session_has_a_lock_file(path: Path) -> None:
+    store, other = (SqliteFile(path, cast("Port", NoRanges())) for _ in range(2))
+    log = store.create(HEADER)
+    log.append([event(0)])
+    with pytest.raises(SessionBusy):
+        other.open("demo")
+    assert path.with_name("sessions.db-demo.lock").exists()
+    log.close()
+    other.open("demo").close()
+
+
+def test_a_folder_that_is_moved_fails_every_log(path: Path) -> None:
+    store = closed(path)
+    log = store.open("demo")
+    path.parent.rename(path.parent.with_name("elsewhere"))
+    with pytest.raises(LogFailed, match="another program deleted, moved or replaced"):
+        log.append([event(4)])
+    log.close()
 
 
 def test_a_library_that_is_too_old_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

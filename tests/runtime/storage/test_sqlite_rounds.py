@@ -21,7 +21,7 @@ from runtime.storage import (
 )
 from runtime.storage.sqlite import SqliteLog
 from runtime.storage.sqlite.layout import SqliteLayout
-from tests.runtime.storage.databases import closed, database_of, failing, fill, sql, texts
+from tests.runtime.storage.databases import closed, database_of, editing, failing, fill, sql, texts
 from tests.runtime.storage.logs import HEADER, event, owner_event
 
 TWIN = SessionHeader("twin", 9)
@@ -270,6 +270,27 @@ def test_opening_after_a_failure_writes_what_the_log_holds_anew(path: Path) -> N
         assert 0 < wal < 20_000  # emptied, and then the opening's own commit
         log.close()
     reader.close()
+
+
+def test_after_a_failure_nothing_is_opened_while_others_keep_the_log_from_being_written_anew(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runtime.storage.sqlite.making.BUSY_SECONDS", 0.1)
+    store = closed(path)
+    log = store.open("demo")
+    log.append([event(4)])
+    with failing(store, "COMMIT", sqlite3.SQLITE_IOERR_FSYNC), pytest.raises(LogFailed):
+        log.append([event(5)])
+    log.close()
+    with editing(path) as other:
+        other.execute("BEGIN")
+        other.execute("SELECT count(*) FROM lines").fetchall()
+        for _ in range(2):
+            with pytest.raises(Unavailable, match="others use it"):
+                store.open("demo")
+    log = store.open("demo")
+    log.append([event(5)])
+    log.close()
 
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CORRUPT])
