@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 import attrs
 import trio
@@ -37,7 +36,7 @@ WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH, signal
 class Wanted:
     """What a chat is opened with; without `session` it is a new one, for which `name` is."""
 
-    store: Path
+    store: str
     session: str | None
     name: str | None
     options: AgentOptions

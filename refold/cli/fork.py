@@ -17,7 +17,7 @@ from runtime.envelope import Event
 from runtime.errors import Refused
 from runtime.events import TurnEnd
 from runtime.steps import find_step
-from runtime.storage import JsonlFolder, SessionHeader
+from runtime.storage import SessionHeader, Sessions
 
 
 @attrs.define(eq=False)
@@ -55,7 +55,7 @@ def _check_at(_ctx: click.Context, _param: click.Parameter, at: str | None) -> s
 @click.option("--name", help="A label for the new session.")
 @json_option
 @store_option
-def command(session: str, at: str | None, name: str | None, as_json: bool, store: Path) -> None:
+def command(session: str, at: str | None, name: str | None, as_json: bool, store: Sessions) -> None:
     """A new session that begins with the events of another; its id is printed.
 
     A session forks where a turn has ended, by default the last one: the bytes up to there are
@@ -75,9 +75,8 @@ def command(session: str, at: str | None, name: str | None, as_json: bool, store
         name=name,
         durability="power",
     )
-    folder = JsonlFolder(parent.store)
-    folder.fork(parent.session, None if at is None else _seq(parent, at), header)
-    seq = (folder.read(header.id).header.seed_length or 0) - 1
+    parent.store.fork(parent.session, None if at is None else _seq(parent, at), header)
+    seq = (parent.store.read(header.id).header.seed_length or 0) - 1
     if as_json:
         click.echo(to_json({"session": header.id, "parent": parent.session, "at": seq}))
     else:

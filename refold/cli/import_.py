@@ -20,9 +20,9 @@ from runtime.session import Session
 from runtime.storage import (
     Scan,
     SessionHeader,
+    Sessions,
     check_session_id,
     frame_header,
-    open_sessions,
     scan,
 )
 from runtime.storage.files import reported
@@ -57,7 +57,7 @@ class NothingToImport(Refused):
 @click.option("--id", "wanted", metavar="ID", help="The session's id, by default the log's own.")
 @json_option
 @store_option
-def command(file: Path, wanted: str | None, as_json: bool, store: Path) -> None:
+def command(file: Path, wanted: str | None, as_json: bool, store: Sessions) -> None:
     """Take a log file into the store as a session; its id is printed.
 
     The lines of a log that refold wrote are copied as they are. A log without checksums gets them;
@@ -71,7 +71,7 @@ def command(file: Path, wanted: str | None, as_json: bool, store: Path) -> None:
       refold import recorded.jsonl --id another --json
     """
     taken = _read(file, None if wanted is None else check_session_id(wanted))
-    open_sessions(store).adopt(taken.header, taken.lines)
+    store.adopt(taken.header, taken.lines)
     if taken.left_out:
         say(f"{plural(taken.left_out, 'byte')} at the end of {file} are no whole event; left out")
     if as_json:

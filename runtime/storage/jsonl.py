@@ -39,6 +39,10 @@ class JsonlFolder:
         self._locks = StoreLock(self._layout, port)
 
     @property
+    def address(self) -> str:
+        return str(self._layout.folder)
+
+    @property
     def folder(self) -> Path:
         return self._layout.folder
 

@@ -42,7 +42,9 @@ def busy(session_id: str, last: LastOwner | None) -> SessionBusy:
     """The refusal of a session that somebody has locked, naming its last owner if it is that."""
     if last is None or last.released or last.owner.owner is None:
         return SessionBusy(session_id, None, None, None)
-    return SessionBusy(session_id, last.owner.owner.pid, last.owner.owner.host, last.since)
+    owner = last.owner.owner
+    here = owner == this_process()
+    return SessionBusy(session_id, owner.pid, owner.host, last.since, here)
 
 
 @cache

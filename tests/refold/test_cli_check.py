@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from refold.cli.check import examine
 from refold.cli.opening import Place
+from refold.cli.report import examine
 from runtime.storage import JsonlFolder, SessionHeader
 from tests.refold.cli_stores import CliStore
 from tests.refold.test_cli_sessions import flip, write
@@ -71,20 +71,20 @@ def missed(file: Path, place: Place, bits: range, code: int) -> list[int]:
 
 def test_a_single_flipped_bit_anywhere_in_a_closed_log_is_named(store: CliStore) -> None:
     path = closed(store)
-    place = Place(store.path, "closed")
+    place = Place(JsonlFolder(store.path), "closed")
     assert (examine(place).findings, examine(place).exit_code) == ([], 0)
     assert missed(path, place, range(path.stat().st_size * 8), 4) == []
 
 
 def test_a_single_flipped_bit_in_a_head_file_is_named(store: CliStore) -> None:
     closed(store)
-    head, place = store.path / "closed.head", Place(store.path, "closed")
+    head, place = store.path / "closed.head", Place(JsonlFolder(store.path), "closed")
     assert missed(head, place, range((head.stat().st_size - 1) * 8), 1) == []
 
 
 def test_a_flipped_bit_in_the_newline_of_a_head_file_is_named(store: CliStore) -> None:
     closed(store)
-    head, place = store.path / "closed.head", Place(store.path, "closed")
+    head, place = store.path / "closed.head", Place(JsonlFolder(store.path), "closed")
     bits = head.stat().st_size * 8
     assert missed(head, place, range(bits - 8, bits), 1) == []
 
@@ -204,7 +204,8 @@ def test_calls_of_a_closed_step_without_results_are_found(store: CliStore) -> No
     )
     found = report(store, "unbalanced", 1)
     assert found["unanswered"] == [2]
-    assert any("never got a result" in finding for finding in found["findings"])
+    assert any("start a new session" in finding for finding in found["findings"])
+    assert found["forkAt"] is None
 
 
 def test_events_that_no_session_takes_are_damage(store: CliStore) -> None:

@@ -140,13 +140,13 @@ async def test_a_child_that_ends_too_early_is_said_so(
     real = story._until_stuck
     monkeypatch.setattr(story, "_until_stuck", until_stuck)
     with pytest.raises(story.DemoFailed, match="ended before it was inside its tool"):
-        await tell(tmp_path, engine=False, say=lambda line: None)
+        await tell(str(tmp_path), engine=False, say=lambda line: None)
 
 
 @pytest.mark.crash
 async def test_a_child_whose_parent_is_gone_ends_by_itself(tmp_path: Path) -> None:
     with trio.fail_after(30):
-        async with open_child(tmp_path, None) as child:
+        async with open_child(str(tmp_path), None) as child:
             while (heard := await child.heard()) is not None and "stuck" not in heard:
                 pass
             assert child._process.stdin
@@ -219,7 +219,7 @@ def good_outcome() -> Outcome:
         b'"content":[],"isError":true},"surfaceOp":"append"}'
     )
     ends = (EndReason("completed"),)
-    return Outcome(Path("/s"), "id", 1, -9, (result, *CLOSERS), ends, ROWS, engine=True)
+    return Outcome("/s", "id", 1, -9, (result, *CLOSERS), ends, ROWS, engine=True)
 
 
 GOOD = good_outcome()

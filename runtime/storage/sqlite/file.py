@@ -12,6 +12,7 @@ from pathlib import Path
 import attrs
 
 from runtime.errors import RefoldError
+from runtime.storage.address import SCHEME
 from runtime.storage.errors import AlreadyExists, NotFound
 from runtime.storage.files import check_local, exists, make_folder, remove, reported, write_file
 from runtime.storage.fork import fork_point, seeded
@@ -40,6 +41,7 @@ from runtime.storage.sqlite.rows import (
     keep_torn,
     last_time,
     name_of,
+    read_raw,
     restore_newline,
     scan_rows,
     take_lines,
@@ -59,6 +61,10 @@ class SqliteFile:
         self._locks = StoreLock(self._layout, port)
         self._database = Database(self._layout, port)
         self.rounds = Rounds(self._database)
+
+    @property
+    def address(self) -> str:
+        return f"{SCHEME}{self._layout.path}"
 
     @property
     def folder(self) -> Path:
@@ -120,14 +126,15 @@ class SqliteFile:
     def delete(self, session_id: str) -> None:
         number = self._find(session_id).number
         with self._locked(session_id) as release:
+            for copy in self._layout.damaged_copies(self._port, session_id):
+                remove(self._port, copy)
             remove(self._port, self._layout.head(session_id))
             with self._database.transaction(durable=True) as db:
                 delete_rows(db, number, session_id)
             release()
 
     def raw(self, session_id: str) -> bytes:
-        lines = RowLines(self._database, session_id, self._find(session_id))
-        return lines.first() + (lines.after(0, 0, None) or b"")
+        return read_raw(RowLines(self._database, session_id, self._find(session_id)))[0]
 
     def list(self) -> list[str]:
         if not self._database.exists():

@@ -177,7 +177,7 @@ class SqliteLog:
     def _check_holder(self, db: sqlite3.Connection) -> None:
         """Raise `Fenced` or `LogFailed` unless the rows are as this log left them."""
         query = (
-            "SELECT holder, (SELECT max(seq) FROM lines WHERE session = number) "
+            "SELECT holder, (SELECT coalesce(max(seq), -1) FROM lines WHERE session = number) "
             "FROM sessions WHERE number = ?"
         )
         found = db.execute(query, (self._rows.number,)).fetchall()

@@ -13,7 +13,7 @@ from runtime.storage.files import CHUNK
 from runtime.storage.sqlite.database import Database
 from runtime.storage.tail import Scan, scan
 
-TIME = re.compile(rb'"seq":[0-9]+,"time":([0-9]{1,18}),')
+TIME = re.compile(rb'"(?:seq":[0-9]+,"time|createdAt)":([0-9]{1,18})\b')
 
 
 @attrs.frozen
@@ -66,6 +66,10 @@ class RowLines:
         query = "SELECT 1 FROM lines WHERE session = ? AND seq = ?"
         return bool(self._database.read(query, self._rows.number, seq))
 
+    def is_current(self) -> bool:
+        # Not even an opening for writing leaves the row as it was.
+        return find(self._database, self._session) == self._rows
+
     def close(self) -> None:
         """Reading holds nothing of its own."""
 
@@ -73,24 +77,25 @@ class RowLines:
 def scan_rows(database: Database, session_id: str, rows: Rows) -> Scan:
     """The log as its rows say; raises as `scan` does, and `LogCorrupt` for an unreadable page."""
     lines = RowLines(database, session_id, rows)
-    try:
-        rest = lines.after(0, 0, None)
-    except Unavailable as failure:
-        raise _unreadable(lines, session_id, failure) from failure
-    return scan(rows.header + (rest or b""), session_id, path=lines.name)
-
-
-def _unreadable(lines: RowLines, session_id: str, failure: Unavailable) -> LogCorrupt | Unavailable:
-    """Damage of the file itself, placed behind the last row that can still be read."""
-    cause = failure.__cause__
-    if not isinstance(cause, sqlite3.DatabaseError) or cause.sqlite_errorcode & 0xFF != (
-        sqlite3.SQLITE_CORRUPT
-    ):
-        return failure
-    data = b"".join([lines.first(), *_readable(lines)])
+    data, damage = read_raw(lines)
     found = scan(data, session_id, path=lines.name)
-    count = len(found.records)
-    return LogCorrupt(lines.name, found.end, count + 2, count, str(cause), found)
+    if damage:
+        count = len(found.records)
+        raise LogCorrupt(lines.name, found.end, count + 2, count, damage, found)
+    return found
+
+
+def read_raw(lines: RowLines) -> tuple[bytes, str]:
+    """The header and the lines; where the file itself is damaged, those before that, and why."""
+    try:
+        return lines.first() + (lines.after(0, 0, None) or b""), ""
+    except Unavailable as failure:
+        cause = failure.__cause__
+        if not isinstance(cause, sqlite3.DatabaseError) or cause.sqlite_errorcode & 0xFF != (
+            sqlite3.SQLITE_CORRUPT
+        ):
+            raise
+        return b"".join([lines.first(), *_readable(lines)]), str(cause)
 
 
 def _readable(lines: RowLines) -> Iterator[bytes]:
@@ -203,11 +208,14 @@ def delete_rows(db: sqlite3.Connection, number: int, session_id: str) -> None:
 
 
 def last_time(database: Database, session_id: str) -> int:
-    """The time of a session's last event in epoch ms; 0 where it has none that tells."""
+    """The time of a session's last event, or of its making if that is later, in epoch ms.
+
+    A fork's last event may be its parent's. 0 where neither tells.
+    """
     query = (
-        "SELECT line FROM lines JOIN sessions ON session = number WHERE id = ? "
-        "ORDER BY seq DESC LIMIT 1"
+        "SELECT header, (SELECT line FROM lines WHERE session = number ORDER BY seq DESC LIMIT 1) "
+        "FROM sessions WHERE id = ?"
     )
     found = database.read(query, session_id) if database.exists() else []
-    times = [TIME.search(line) for (line,) in found]
-    return int(times[0][1]) if times and times[0] else 0
+    times = [TIME.search(line or b"") for row in found for line in row]
+    return max((int(time[1]) for time in times if time), default=0)
