@@ -90,8 +90,13 @@ async def _opened(
         _introduce(conversation, wanted)
         with _log_lines(teller.note):
             if screen is None:
-                return await answer_lines(conversation, feed, signals)
-            return await talk(conversation, feed, screen, signals)
+                code = await answer_lines(conversation, feed, signals)
+            else:
+                code = await talk(conversation, feed, screen, signals)
+        if not conversation.events():
+            session = conversation.agent.session_id
+            teller.note(f"nothing was said, so session {session} was not kept")
+        return code
 
 
 async def _open(runtime: Runtime, wanted: Wanted) -> Agent:

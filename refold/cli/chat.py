@@ -13,7 +13,8 @@ import click
 
 from refold.chat.refusal import opening_code
 from refold.cli.exits import say
-from refold.cli.opening import chosen_config, locate, store_option
+from refold.cli.opening import locate
+from refold.cli.options import chosen_config, store_option
 from runtime.errors import RefoldError
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from refold.cli.exits import FINE
-from refold.cli.opening import Place, json_option, locate, store_option
+from refold.cli.opening import Place, locate
+from refold.cli.options import json_option, store_option
 from refold.cli.progress import watched
 from refold.cli.report import Report, examine
 from refold.render import plural, styled, to_json, visible_line
@@ -71,5 +72,5 @@ def _as_json(report: Report) -> dict[str, Any]:
             {"seq": b.seq, "rule": b.rule, "problem": b.problem} for b in report.broken
         ],
         "unanswered": [] if report.unbalanced is None else report.unbalanced.seqs,
-        "forkAt": None if report.unbalanced is None else report.unbalanced.fork_at,
+        "forkAt": report.fork_at,
     }

@@ -14,7 +14,7 @@ import click
 
 from refold.cli.exits import CANNOT_OPEN, DIFFERENT
 from refold.cli.exits import say as say_why
-from refold.cli.opening import STORE, opened_store
+from refold.cli.options import STORE, opened_store
 from runtime.storage import Sessions
 from runtime.storage.address import within
 

@@ -8,7 +8,8 @@ import attrs
 import click
 
 from refold.cli.exits import DIFFERENT
-from refold.cli.opening import ReadLog, json_option, read_log, store_option
+from refold.cli.opening import ReadLog, read_log
+from refold.cli.options import json_option, store_option
 from refold.render import percent, shortened, styled, to_json, visible_line
 from runtime.comparison import Comparison, Divergence, StepRequest, compare_steps, rebuild_step
 from runtime.envelope import Event, Replace

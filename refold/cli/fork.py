@@ -11,7 +11,8 @@ import click
 
 from actors.ids import new_id, now_ms
 from refold.cli.exits import USAGE, say
-from refold.cli.opening import Place, json_option, locate, read_log, store_option
+from refold.cli.opening import Place, locate, read_log
+from refold.cli.options import json_option, store_option
 from refold.render import to_json
 from runtime.envelope import Event
 from runtime.errors import Refused

@@ -11,7 +11,7 @@ import click
 import orjson
 
 from refold.cli.exits import CANNOT_OPEN, USAGE, say
-from refold.cli.opening import json_option, store_option
+from refold.cli.options import json_option, store_option
 from refold.cli.progress import watched
 from refold.render import plural, to_json
 from runtime.envelope import Event, decode_line
@@ -27,6 +27,7 @@ from runtime.storage import (
 )
 from runtime.storage.files import reported
 from runtime.storage.reframe import reframe
+from runtime.storage.salvage import lines_of
 
 
 @attrs.define(eq=False)
@@ -109,7 +110,7 @@ def _read(file: Path, wanted: str | None) -> Taken:
     found = scan(data, _expected_id(file, first, wanted), path=str(file))
     events = _events(found)
     header = attrs.evolve(found.header, id=wanted or found.header.id)
-    lines, chain = _lines(data, found), found.chain
+    lines, chain = lines_of(data, found), found.chain
     if foreign:
         header, lines = reframe(attrs.evolve(header, durability="power"), events)
         chain = scan(frame_header(header) + lines, header.id, path=str(file)).chain
@@ -151,16 +152,6 @@ def _events(found: Scan) -> Sequence[Event]:
     for record in watched(found.records, lambda record: f"reading seq {record.seq}"):
         session.replay(decode_line(record.encoded))
     return session.events
-
-
-def _lines(data: bytes, found: Scan) -> bytes:
-    """The event lines of our own log, without a torn tail."""
-    if not found.records:
-        return b""
-    start, torn = found.records[0].offset, found.torn
-    if torn is not None and torn.missing_newline:
-        return data[start : torn.offset] + b"\n"
-    return data[start : found.end]
 
 
 def _as_json(taken: Taken) -> dict[str, Any]:

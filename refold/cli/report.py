@@ -25,8 +25,9 @@ class Report:
 
     `head` is what the head file vouches for, `head_damaged` whether there is one that cannot be
     trusted. `quarantine` gives, for each file of dropped bytes, the seq of the event that reports
-    it; `unbalanced` tells of tool calls that never got a result; `closers` counts the events that
-    close an open turn. With an `error` all but it speaks of what is readable before.
+    it; `unbalanced` tells of tool calls that never got a result; `fork_at` is the last `turn/end`
+    before whatever is wrong with the history; `closers` counts the events that close an open turn.
+    With an `error` all but it speaks of what is readable before.
     """
 
     session: str
@@ -38,6 +39,7 @@ class Report:
     quarantine: tuple[tuple[str, int | None], ...] = ()
     broken: tuple[RuleBroken, ...] = ()
     unbalanced: HistoryUnbalanced | None = None
+    fork_at: int | None = None
     closers: int = 0
     error: RefoldError | None = None
 
@@ -116,23 +118,25 @@ def _with_beside(report: Report, beside: Beside) -> Report:
 
 def _read(report: Report, found: Scan) -> Report:
     report = attrs.evolve(report, events=len(found.records), foreign=found.foreign, torn=found.torn)
+    events: list[Event] = []
     try:
-        events = [decode_line(record.encoded) for record in found.records]
+        events.extend(decode_line(record.encoded) for record in found.records)
         report = attrs.evolve(report, quarantine=tuple(_reported(report.quarantine, events)))
         return _judged(report, events, found.header.seed_length or 0)
     except DAMAGE as damage:
-        return attrs.evolve(report, error=damage)
+        return attrs.evolve(report, error=damage, fork_at=last_balanced_end(events))
 
 
 def _judged(report: Report, events: Sequence[Event], seed_length: int) -> Report:
     read = watched(events, lambda event: f"checking {report.session}, seq {event.seq}")
     calls = unanswered(events)
-    unbalanced = HistoryUnbalanced(calls, last_balanced_end(events)) if calls else None
+    fork_at = last_balanced_end(events) if calls else None
     return attrs.evolve(
         report,
         broken=tuple(broken_rules(read, seed_length)),
         closers=len(interrupted_turn_closers(events, seed_length)),
-        unbalanced=unbalanced,
+        unbalanced=HistoryUnbalanced(calls, fork_at) if calls else None,
+        fork_at=fork_at,
     )
 
 

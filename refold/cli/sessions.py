@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from refold.cli.exits import say
-from refold.cli.opening import json_option, store_option
+from refold.cli.options import json_option, store_option
 from refold.cli.progress import watched
 from refold.cli.state import Row, newest_first, read_row
 from refold.render import bar, number, shortened, table, to_json

@@ -10,7 +10,8 @@ from typing import Literal, TypeAlias
 import click
 import orjson
 
-from refold.cli.opening import Place, json_option, locate, read_log, store_option
+from refold.cli.opening import Place, locate, read_log
+from refold.cli.options import json_option, store_option
 from refold.cli.transcript import transcript
 from refold.render import shortened, styled, visible_json, visible_line
 from runtime.envelope import Event, decode_line

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from refold.cli.opening import json_option, read_log, store_option
+from refold.cli.opening import read_log
+from refold.cli.options import json_option, store_option
 from refold.render import bar, number, percent, plural, table, to_json
 from runtime import codec
 from runtime.storage import Sessions

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from runtime.envelope import Event
+from runtime.errors import RefoldError
 from runtime.rules.pairing import Pairing
 from runtime.session import Session
 
@@ -31,13 +32,16 @@ def unanswered(events: Iterable[Event]) -> tuple[int, ...]:
 def last_balanced_end(events: Iterable[Event]) -> int | None:
     """The seq of the last `turn/end` where every call on the surface had its result.
 
-    Its cost grows with turns times messages: ask where something is unanswered. Raises what
-    `Session` refuses.
+    Counts what stands before the first event that no session takes. Its cost grows with turns
+    times messages: ask it of a history that cannot be sent.
     """
     session, found = Session(retain=False), None
     pairing = Pairing(session.surface)
     for event in events:
-        session.replay(event)
+        try:
+            session.replay(event)
+        except RefoldError:
+            break
         pairing.apply(event)
         if event.type == "turn/end" and not pairing.unbalanced():
             found = event.seq

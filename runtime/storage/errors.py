@@ -157,7 +157,8 @@ class LogCorrupt(Broken):
         what = "a header" if self.expected_seq is None else f"seq {self.expected_seq}"
         return (
             f"{self.path} is damaged at byte {self.offset}, line {self.line}: expected {what}, "
-            f"found {self.found}; restore it from a copy, or let `refold repair` keep what is before"
+            f"found {self.found}; restore the file from a copy, or let `refold repair` keep what "
+            "stands before"
         )
 
 

@@ -114,7 +114,8 @@ class Sessions(Protocol):
     def replace(self, header: SessionHeader, lines: bytes, dropped: tuple[int, bytes]) -> str:
         """Put framed lines in the place of a damaged log; returns where a copy of it is kept.
 
-        `dropped` is an offset and the bytes that stood there, which the next opening reports.
+        `dropped` is where the new log ends and the bytes that stood behind what is kept, if there
+        are any: the next opening reports them.
         Raises `NotFound`, `SessionBusy`, `StoreFull`.
         """
         ...

@@ -116,7 +116,8 @@ class SqliteFile:
             write_file(self._port, kept, before, sync=True)
             remove(self._port, self._layout.head(header.id))  # it vouches for what was
             with self._database.transaction(durable=True) as db:
-                keep_torn(db, header.id, *dropped)
+                if dropped[1]:
+                    keep_torn(db, header.id, *dropped)
                 take_lines(db, rows.number, 0)
                 insert_lines(db, rows.number, 0, lines)
                 change_row(db, rows.number, frame_header(header), secrets.token_hex(8))
