@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -122,9 +123,13 @@ def _introduce(conversation: Conversation, wanted: Wanted) -> None:
 @contextmanager
 def _log_lines(note: Callable[[str], None]) -> Iterator[None]:
     """Say what refold logs in one line, where a traceback would tear up the screen."""
+    token, here = trio.lowlevel.current_trio_token(), threading.get_ident()
 
     def instead(record: logging.LogRecord) -> bool:
-        note(record.getMessage())
+        if threading.get_ident() == here:
+            note(record.getMessage())
+        else:  # of a store's committer
+            token.run_sync_soon(note, record.getMessage())
         return False
 
     logger = logging.getLogger("refold")

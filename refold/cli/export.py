@@ -12,7 +12,7 @@ import click
 from refold.cli.exits import CANNOT_OPEN, say
 from refold.cli.opening import Place, locate
 from refold.cli.options import STORE, json_option, opened_store, store_option
-from refold.render import is_terminal, plural, to_json
+from refold.render import is_terminal, plural, to_json, visible_line
 from runtime.errors import Refused
 from runtime.storage import (
     OS,
@@ -82,7 +82,7 @@ def command(
     if to is not None or file is not None:
         where = to.address if to is not None else str(file)
         name = wanted or taken.place.session
-        click.echo(to_json(_as_json(taken, name, where)) if as_json else where)
+        click.echo(to_json(_as_json(taken, name, where)) if as_json else visible_line(where))
         say(f"{plural(taken.events, 'event')} of {taken.place.session} are in {where}")
 
 

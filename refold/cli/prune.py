@@ -79,7 +79,7 @@ def command(
       refold prune --older-than 8w --yes --json
     """
     old = [*_older(store, time.time_ns() // 1_000_000 - age, damaged=damaged)]
-    if as_json and (dry_run or not yes):
+    if as_json and (dry_run or not yes or not old):
         ctx.exit(tell([Removal(found.name) for found in old], as_json=True))
     if not as_json:
         click.echo(_listed(old))

@@ -208,6 +208,37 @@ def test_calls_of_a_closed_step_without_results_are_found(store: CliStore) -> No
     assert found["forkAt"] is None
 
 
+def test_of_a_damaged_log_nothing_is_said_of_a_next_opening(store: CliStore) -> None:
+    start = event(0, "turn/start", turn=1, trigger={"kind": "message", "source": USER})
+    write(store, "odd", start, event(1), event(2))
+    (store.path / "odd.head").write_bytes(b"x")
+    (store.path / "odd.torn-5-0").write_bytes(b"x")
+    said = " ".join(report(store, "odd", 1)["findings"] + report(store, "odd", 1)["notes"])
+    assert said.count("the next ") == 3
+    data = store.log("odd").read_bytes()
+    flip(store.log("odd"), data.rindex(b'"seq":1,'))
+    found = report(store, "odd", 4)
+    assert len(found["findings"]) == 3
+    assert "the next " not in " ".join(found["findings"] + found["notes"])
+
+
+def test_calls_without_results_name_the_turn_end_to_fork_at(store: CliStore) -> None:
+    done, trigger = {"kind": "completed"}, {"kind": "message", "source": USER}
+    call = {"type": "tool-call", "id": "c", "name": "read", "arguments": "{}"}
+    write(
+        store,
+        "odd",
+        event(0, "turn/start", turn=1, trigger=trigger),
+        event(1, "turn/end", turn=1, reason=done),
+        event(2, "turn/start", turn=2, trigger=trigger),
+        surface(3, "assistant/message", turn=2, step=1, content=[call]),
+        event(4, "turn/end", turn=2, reason=done),
+    )
+    found = report(store, "odd", 1)
+    assert (found["unanswered"], found["forkAt"]) == ([3], 1)
+    assert any("fork the session at seq 1, the last turn/end" in f for f in found["findings"])
+
+
 def test_events_that_no_session_takes_are_damage(store: CliStore) -> None:
     user = surface(0, "user/message", content=[], source=USER)
     write(store, "cites", user[:-1].replace(b',"surf', b',"sourceEventSeqs":[7],"surf') + b"}")

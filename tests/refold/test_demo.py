@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ from refold.demo.story import tell
 from runtime.envelope import Event, decode_line, draft
 from runtime.events import EndReason, StepEnd, TurnEnd
 from runtime.llm.chunks import Usage
-from runtime.storage import JsonlFolder
+from runtime.storage import JsonlFolder, open_sessions
+from runtime.storage.address import within
 
 ROOT = Path(refold.__file__).parent.parent
 # In CI a missing wheel must not pass for a success.
@@ -123,10 +125,17 @@ def test_the_report_names_the_store_and_commands_that_work(tmp_path: Path) -> No
 
 
 @pytest.mark.crash
-def test_the_tour_can_be_given_twice_on_one_store(tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", ["sessions", "sqlite:///sessions.db"])
+def test_the_tour_can_be_given_twice_on_one_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
     for _ in range(2):
-        assert run("--store", str(tmp_path)).exit_code == 0
-    assert len(JsonlFolder(tmp_path).list()) == 2
+        told = run("--store", store)
+        assert told.exit_code == 0
+        assert f"REFOLD_STORE={within(tmp_path, store)}" in told.stdout
+    with closing(open_sessions(store)) as sessions:
+        assert len(sessions.list()) == 2
 
 
 @pytest.mark.crash
