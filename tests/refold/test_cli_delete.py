@@ -107,7 +107,7 @@ def aged(any_store: CliStore, monkeypatch: pytest.MonkeyPatch) -> CliStore:
         sessions.fork("old", None, SessionHeader("fork", NOW - DAY))
     damage(any_store, "bad")
     if any_store.file is None:
-        os.utime(any_store.log("bad"), ns=((NOW - 60 * DAY) * 1_000_000,) * 2)
+        os.utime(any_store.log("bad"), ((NOW - 60 * DAY) // 1000, (NOW - 60 * DAY) // 1000))
     return any_store
 
 
