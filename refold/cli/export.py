@@ -135,9 +135,12 @@ def _read(place: Place, *, readable: bool) -> Taken:
 def _before(place: Place, damage: LogCorrupt, *, readable: bool) -> Taken:
     """What stands before the damage, where that is wanted; raises the damage else."""
     found = damage.readable
-    if found is None or not readable:
-        count = plural(0 if found is None else len(found.records), "event")
-        say(f"{count} before the damage can be read; export --readable takes only those")
+    if found is None:
+        say(f"nothing of {place.session} can be exported")
+        raise damage
+    if not readable:
+        count = plural(len(found.records), "event")
+        say(f"{count} before the damage can be read; --readable exports those")
         raise damage
     say(str(damage))
     stored = place.store.raw(place.session)

@@ -75,7 +75,7 @@ class FileLines:
     def is_current(self) -> bool:
         try:
             named = self._port.lstat(self._path)
-        except FileNotFoundError:
+        except OSError:  # what is the matter is said by whoever opens it anew
             return False
         return named.identity == self._port.fstat(self._fd).identity
 

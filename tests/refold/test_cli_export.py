@@ -142,7 +142,7 @@ def test_a_header_that_cannot_be_read_is_told(any_store: CliStore) -> None:
     any_store.put("tour", bytes(data))
     ran = any_store.run("export", "tour", "--readable")
     assert (ran.code, ran.raw) == (4, b"")
-    assert "0 events before the damage can be read" in ran.err
+    assert "nothing of tour can be exported" in ran.err
 
 
 def test_a_sqlite_file_with_a_damaged_page_gives_what_is_readable(
