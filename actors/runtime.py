@@ -26,8 +26,12 @@ from actors.wire import HttpModel, Model, close_client, make_client
 from runtime.errors import Refused
 from runtime.llm.chunks import Chunk
 from runtime.llm.providers import Provider, find_provider, read_key, split_model
+from runtime.storage.errors import SessionBusy
 from runtime.storage.header import SessionHeader, check_session_id
 from runtime.storage.owners import this_process
+
+NAMING_SECONDS, NAMING_TRIES = 0.02, 50
+"""How often, and how long apart, a session is asked for whose holder has not named itself yet."""
 
 Durability: TypeAlias = Literal["power", "process", "none"]
 
@@ -102,7 +106,7 @@ class Runtime:
         with the options.
         """
         check_options(options)
-        grant = await self.store.acquire(check_session_id(session_id))
+        grant = await _acquire(self.store, check_session_id(session_id))
         return await self._open(grant, options, continues=continue_)
 
     async def fork(
@@ -131,7 +135,7 @@ class Runtime:
             self._find(split_model(options["model"])[0])
         await self.store.fork(check_session_id(session_id), at, header)
         try:
-            grant = await self.store.acquire(header.id)
+            grant = await _acquire(self.store, header.id)
             return await self._open(grant, options, continues=False)
         except Refused:
             with trio.CancelScope(shield=True):
@@ -166,7 +170,7 @@ class Runtime:
             return opened[0]
 
         async def reopen(agent: Agent) -> Opened:
-            return await run(await self.store.acquire(agent.session_id), continues=False)
+            return await run(await _acquire(self.store, agent.session_id), continues=False)
 
         opened = await run(grant, continues=continues)
         header = grant.header
@@ -216,15 +220,29 @@ class Runtime:
         await self.store.close()
 
 
+async def _acquire(store: Store, session_id: str) -> Grant:
+    """Take a session; whoever holds it without a name in its log gets a moment to write it."""
+    for _ in range(NAMING_TRIES):
+        try:
+            return await store.acquire(session_id)
+        except SessionBusy as busy:
+            if busy.pid is not None:
+                raise
+        await trio.sleep(NAMING_SECONDS)
+    return await store.acquire(session_id)
+
+
 @asynccontextmanager
 async def open_runtime(
-    store: str | Path,
+    store: str | Path | Store,
     *,
     providers: Sequence[Provider | Script] = (),
     durability: Durability = "power",
     park_after: float | None = 600.0,
 ) -> AsyncIterator[Runtime]:
-    """The runtime over the store at `store`: a folder, `sqlite:///FILE`, or `memory:`.
+    """The runtime over the store at `store`, or over a ready one.
+
+    A store is found under a folder's path, `sqlite:///FILE`, or `memory:`.
 
     `providers` are records that replace built-in ones of the same name, and scripted models.
     `durability` is what an acknowledged event of a new session survives: the loss of `power`, the
@@ -237,7 +255,8 @@ async def open_runtime(
         raise InvalidOption("durability", f"must be one of {', '.join(get_args(Durability))}")
     try:
         async with trio.open_nursery() as nursery:
-            runtime = Runtime(open_store(store), nursery, providers, durability, park_after)
+            ready = open_store(store) if isinstance(store, str | Path) else store
+            runtime = Runtime(ready, nursery, providers, durability, park_after)
             try:
                 yield runtime
             finally:

@@ -62,7 +62,8 @@ def test_the_command_line_knows_stores_by_their_addresses_alone() -> None:
     kinds = {"JsonlFolder", "SqliteFile", "Layout", "SqliteLayout", "LogFiles"}
     found = {
         (path.name, alias.name)
-        for path in modules("refold")
+        for folder in ("refold/cli", "refold/chat")
+        for path in modules(folder)
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
@@ -113,6 +114,7 @@ def test_the_public_names_are_these() -> None:
         "Hang",
         "InvalidOption",
         "InvariantViolation",
+        "KeyConflict",
         "Le",
         "MaxLen",
         "Message",

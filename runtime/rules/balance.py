@@ -32,12 +32,14 @@ def unanswered(events: Iterable[Event]) -> tuple[int, ...]:
 def last_balanced_end(events: Iterable[Event]) -> int | None:
     """The seq of the last `turn/end` where every call on the surface had its result.
 
-    Counts what stands before the first event that no session takes. Its cost grows with turns
-    times messages: ask it of a history that cannot be sent.
+    Surface events and `turn/end` are enough. What stands behind the first event that no session
+    takes does not count. Its cost grows with turns times messages: ask it of a history that cannot
+    be sent.
     """
     session, found = Session(retain=False), None
     pairing = Pairing(session.surface)
     for event in events:
+        session.pass_over(max(event.seq, session.next_seq))
         try:
             session.replay(event)
         except RefoldError:

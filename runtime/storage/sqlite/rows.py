@@ -10,6 +10,7 @@ import attrs
 
 from runtime.storage.errors import LogCorrupt, Unavailable
 from runtime.storage.files import CHUNK
+from runtime.storage.index import SavedIndex
 from runtime.storage.sqlite.database import Database
 from runtime.storage.tail import Scan, scan
 
@@ -74,11 +75,13 @@ class RowLines:
         """Reading holds nothing of its own."""
 
 
-def scan_rows(database: Database, session_id: str, rows: Rows) -> Scan:
+def scan_rows(
+    database: Database, session_id: str, rows: Rows, saved: SavedIndex | None = None
+) -> Scan:
     """The log as its rows say; raises as `scan` does, and `LogCorrupt` for an unreadable page."""
     lines = RowLines(database, session_id, rows)
     data, damage = read_raw(lines)
-    found = scan(data, session_id, path=lines.name)
+    found = scan(data, session_id, path=lines.name, saved=None if damage else saved)
     if damage:
         count = len(found.records)
         raise LogCorrupt(lines.name, found.end, count + 2, count, damage, found)
