@@ -78,12 +78,10 @@ class StoreRefused(Refused):
 
     path: str
     found: str
+    advice: str = "where a log is not safe; keep sessions as plain files on a local disk"
 
     def __str__(self) -> str:
-        return (
-            f"{self.path} is {self.found}, where a log is not safe from other writers; "
-            "keep sessions as plain files on a local disk"
-        )
+        return f"{self.path} is {self.found}, {self.advice}"
 
 
 @attrs.define(eq=False)

@@ -16,7 +16,7 @@ from runtime.storage.errors import LogFailed, StoreFull, StoreRefused, Unavailab
 from runtime.storage.files import exists, reported
 from runtime.storage.port import Port
 from runtime.storage.sqlite.layout import SqliteLayout
-from runtime.storage.sqlite.making import WAL_BYTES, connect, is_there, make_file, prepare
+from runtime.storage.sqlite.making import NOT_OURS, WAL_BYTES, connect, is_there, make_file, prepare
 
 
 class Database:
@@ -142,7 +142,7 @@ class Database:
             if kind == sqlite3.SQLITE_FULL:
                 raise StoreFull(self.name, str(error)) from error
             if kind == sqlite3.SQLITE_NOTADB:
-                raise StoreRefused(self.name, "no SQLite file") from error
+                raise StoreRefused(self.name, "no SQLite file", NOT_OURS) from error
             if reading or kind in _NOTHING_WRITTEN:
                 raise Unavailable(self.name, str(error)) from error
             self.failed = str(error)

@@ -23,6 +23,9 @@ BUSY_SECONDS = 20
 WAL_BYTES = 64 << 20
 """From which size on the write-ahead log is emptied at once, though it costs more than a commit."""
 
+NOT_OURS = "where sessions cannot be; name a SQLite file that refold made, or a new one"
+"""What to do about a file of somebody else."""
+
 _APPLICATION = 0x7266_6C64  # "rfld", 1919315044
 
 _SCHEMA = """
@@ -117,10 +120,10 @@ def prepare(db: sqlite3.Connection, path: Path) -> None:
         [(application,)] = db.execute("PRAGMA application_id").fetchall()
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
-            raise StoreRefused(str(path), "no SQLite file") from None
+            raise StoreRefused(str(path), "no SQLite file", NOT_OURS) from None
         raise
     if application != _APPLICATION:
-        raise StoreRefused(str(path), "a SQLite file of another program")
+        raise StoreRefused(str(path), "a SQLite file of another program", NOT_OURS)
     [(mode,)] = db.execute("PRAGMA journal_mode = WAL").fetchall()
     db.execute("PRAGMA synchronous = FULL")
     [(level,)] = db.execute("PRAGMA synchronous").fetchall()

@@ -39,6 +39,7 @@ from runtime.storage import (
             "close it there",
         ),
         (StoreRefused("p", "a symbolic link"), ["p", "symbolic link"], "local disk"),
+        (StoreRefused("p", "odd", "do this"), ["p is odd"], "do this"),
         (ForeignLog("s"), ["'s'"], "import it first"),
         (SeqMismatch(3, 5), ["3", "5"], "number the batch"),
         (NoForkPoint("s", 9, 4), ["'s'", "9", "4"], "can be forked at a turn/end"),

@@ -45,7 +45,7 @@ class Faults(FailingPort):
 
     def fail(self, **errors: int) -> None:
         """Let the next call of each operation fail with its errno."""
-        self.faults += [Fault(operation, error) for operation, error in errors.items()]
+        self.faults.extend(Fault(operation, error) for operation, error in errors.items())
 
     def cut_short(self, size: int) -> None:
         """Let the next write do no more than `size` bytes."""

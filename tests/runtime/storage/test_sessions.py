@@ -81,6 +81,7 @@ def test_a_crash_at_any_step_of_a_repair_leaves_the_old_log_or_the_new_and_loses
     damaged = data.replace(b'"seq":1,', b'"seq":7,')
     new, dropped = data[: ends[1]], damaged[ends[1] :]
     header = scan(data, "demo", path="x").header
+    step = 0
     for step in count():
         _, port = memory(damaged)
         try:
