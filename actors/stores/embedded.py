@@ -89,7 +89,7 @@ class EmbeddedGrant:
         if self._progress.durable_seq < target:
             reason = f"a sync did not finish within {SYNC_SECONDS:g} s"
             self._failure = LogFailed(self.header.id, reason, self._progress.durable_seq)
-            self._changed.set()
+            self._wake()
             raise self._failure
         return self._progress.durable_seq
 
@@ -126,6 +126,9 @@ class EmbeddedGrant:
         self._closed = self._closed or outcome.closed
         if self._watcher is not None:
             self._watcher(self._progress)
+        self._wake()
+
+    def _wake(self) -> None:
         self._changed.set()
         self._changed = trio.Event()
 

@@ -73,6 +73,10 @@ class Checker:
         self._promises_after.clear()
         self._first = self._open_all(disk, write=True)
 
+    def recover_again(self, disk: RecordingDisk) -> None:
+        """As `recover`, after another one that was killed on this disk before it wrote a batch."""
+        self._open_all(disk, write=True)
+
     def recovery_problem(self, state: CrashState) -> str | None:
         """What is wrong after a crash during the last `recover`; None if nothing is."""
         disk = state.disk()
