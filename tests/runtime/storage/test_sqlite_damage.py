@@ -329,8 +329,7 @@ def test_a_corrupt_page_is_the_affair_of_the_sessions_in_it(path: Path) -> None:
         assert damage.value.expected_seq == len(kept)
         assert damage.value.offset == kept[-1].offset + kept[-1].length
         assert b"b at 0 " in kept[0].encoded
-    with pytest.raises(Unavailable, match="malformed"):
-        store.raw("b")
+    assert b"b at 0 " in store.raw("b")  # as far as it can be read
     for name in "ac":
         log = store.open(name)
         log.append([event(40)])
