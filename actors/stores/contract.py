@@ -42,10 +42,10 @@ class Grant(Protocol):
         """What taking the grant cut from a torn tail."""
         ...
 
-    def events(self, earlier: Collection[str]) -> Iterator[Event]:
+    def events(self, earlier: Collection[str] | None = None) -> Iterator[Event]:
         """The events that stood in the log when the grant was taken, in order.
 
-        Before the last step that was sealed, events of other types than `earlier` may be left out.
+        With `earlier`, events of other types may be left out before the last step that was sealed.
         """
         ...
 
@@ -60,8 +60,8 @@ class Grant(Protocol):
     def append(self, expected_seq: int, batch: Sequence[bytes]) -> None:
         """Send one batch of encoded events on its way, the first at `expected_seq`.
 
-        It will be in the log whole or not at all, behind every earlier one. Raises `SeqMismatch`,
-        and what an earlier write or sync failed with.
+        It will be in the log whole or not at all, behind every earlier one. Raises `EmptyBatch`,
+        `SeqMismatch`, `LogClosed` after `release`, and what an earlier write or sync failed with.
         """
         ...
 
@@ -69,7 +69,7 @@ class Grant(Protocol):
         """Make what was appended durable at the log's level; returns the highest such seq.
 
         Not cancellable. Raises `StoreFull`, `LogFailed` or `Fenced`; nothing is tried again after
-        any of them.
+        any of them. Raises `LogClosed` after `release`.
         """
         ...
 

@@ -15,7 +15,7 @@ from actors.stores.rows import RowWriting
 from runtime.envelope import Event, decode_line
 from runtime.errors import Broken
 from runtime.events import SessionRecovered
-from runtime.storage.errors import LogFailed, SeqMismatch
+from runtime.storage.errors import EmptyBatch, LogClosed, LogFailed, SeqMismatch
 from runtime.storage.header import SessionHeader
 from runtime.storage.memory import MemoryFolder
 from runtime.storage.port import OS, Port
@@ -52,6 +52,7 @@ class EmbeddedGrant:
         self._progress = Progress(log.next_seq - 1, log.durable_seq)
         self._watcher: Callable[[Progress], None] | None = None
         self._failure: Broken | None = None
+        self._released = False
         self._closed = False
         self._changed = trio.Event()
 
@@ -67,12 +68,17 @@ class EmbeddedGrant:
     def recovered(self) -> SessionRecovered | None:
         return self._log.recovered
 
-    def events(self, earlier: Collection[str]) -> Iterator[Event]:
-        records = self._log.records.since_step(earlier)
+    def events(self, earlier: Collection[str] | None = None) -> Iterator[Event]:
+        stored = self._log.records
+        records = iter(stored) if earlier is None else stored.since_step(earlier)
         return (decode_line(record.encoded) for record in records)
 
     def append(self, expected_seq: int, batch: Sequence[bytes]) -> None:
         self._check()
+        if self._released:
+            raise LogClosed(self.header.id)
+        if not batch:
+            raise EmptyBatch(self.header.id)
         if expected_seq != self._next_seq:
             raise SeqMismatch(self._next_seq, expected_seq)
         self._next_seq += len(batch)
@@ -81,6 +87,8 @@ class EmbeddedGrant:
 
     async def sync(self) -> int:
         self._check()
+        if self._released:
+            raise LogClosed(self.header.id)
         target = self._next_seq - 1
         power = self.header.durability in (None, "power")
         self._committer.submit(Work(self._log, self._deliver, sync=power))
@@ -102,6 +110,7 @@ class EmbeddedGrant:
         return self._failure
 
     async def release(self) -> None:
+        self._released = True
         if not self._closed:
             self._committer.submit(Work(self._log, self._deliver, close=True))
             await self._until(lambda: self._closed)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from actors.stores.committer import Done, Failures, Work
 from runtime.errors import Broken, RefoldError
 from runtime.storage.errors import LogFailed
-from runtime.storage.sqlite import Rounds, SqliteLog
+from runtime.storage.sqlite import Batches, Rounds, SqliteLog
+
+_log = logging.getLogger("refold")
 
 
 class RowWriting:
@@ -17,14 +20,26 @@ class RowWriting:
         self._rounds = rounds
 
     def write(self, works: Sequence[Work[SqliteLog]], *, sync: bool) -> Done[SqliteLog]:
-        failures = self._rounds.write([(work.log, work.batches) for work in works], durable=sync)
+        failures = self._write([(work.log, work.batches) for work in works], durable=sync)
         return Done(_broken(failures), writes=1, syncs=int(sync))
 
     def sync(self, logs: Sequence[SqliteLog]) -> Done[SqliteLog]:
         owed = [(log, ()) for log in logs if log.durable_seq < log.next_seq - 1]
         if not owed:
             return Done({})
-        return Done(_broken(self._rounds.write(owed, durable=True)), syncs=1)
+        return Done(_broken(self._write(owed, durable=True)), syncs=1)
+
+    def _write(
+        self, works: Sequence[tuple[SqliteLog, Batches]], *, durable: bool
+    ) -> dict[SqliteLog, RefoldError]:
+        try:
+            return self._rounds.write(works, durable=durable)
+        except Exception as surprise:  # noqa: BLE001 - whatever it is, the thread goes on
+            _log.exception(
+                "a transaction of %s met an unexpected error", self._rounds.database.name
+            )
+            reason = f"{type(surprise).__name__}: {surprise}"
+            return {log: LogFailed(log.name, reason, log.durable_seq) for log, _ in works}
 
     def stop(self) -> None:
         """It has no threads of its own."""

@@ -92,14 +92,14 @@ def command(
 
 
 def _older(store: Sessions, than: int, *, damaged: bool) -> Iterator[Old]:
-    """The sessions whose last activity was before `than`, epoch ms, the oldest first."""
+    """The sessions whose last activity was at `than` (epoch ms) or before, the oldest first."""
     names = [*reversed(newest_first(store))]
     for name in watched(names, lambda name: f"reading {name}"):
         row = read_row(store, name)
         if row.state in BAD and not damaged:
             continue
         since = _since(store, name, row)
-        if since < than:
+        if since <= than:
             yield Old(name, row, since)
 
 

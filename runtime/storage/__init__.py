@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from runtime.storage.errors import (
     AlreadyExists,
+    EmptyBatch,
     Fenced,
     ForeignLog,
     LogClosed,
     LogCorrupt,
     LogFailed,
     NoForkPoint,
+    NoStoreFile,
     NotFound,
     SeqMismatch,
     SessionBusy,
@@ -32,6 +34,7 @@ from runtime.storage.tail import Scan, Torn, scan
 __all__ = [
     "OS",
     "AlreadyExists",
+    "EmptyBatch",
     "Fenced",
     "FileStatus",
     "ForeignLog",
@@ -45,6 +48,7 @@ __all__ = [
     "MemoryFolder",
     "MemoryPort",
     "NoForkPoint",
+    "NoStoreFile",
     "NoSuchStore",
     "NotFound",
     "Port",

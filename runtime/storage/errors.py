@@ -85,6 +85,17 @@ class StoreRefused(Refused):
 
 
 @attrs.define(eq=False)
+class NoStoreFile(StoreRefused):
+    """A file that this version of refold keeps no sessions in."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} is {self.found}, and no store that this refold can use; name another "
+            "file, or use the version that made it"
+        )
+
+
+@attrs.define(eq=False)
 class ForeignLog(Refused):
     """A log without checksums, which is never written to."""
 
@@ -95,6 +106,16 @@ class ForeignLog(Refused):
             f"session {self.session!r} was not written by refold and can only be read; "
             "import it first, under an id of its own"
         )
+
+
+@attrs.define(eq=False)
+class EmptyBatch(Refused):
+    """A batch without events, which no range of seqs stands for."""
+
+    session: str
+
+    def __str__(self) -> str:
+        return f"a batch for session {self.session!r} holds no event; append one at least"
 
 
 @attrs.define(eq=False)

@@ -27,10 +27,6 @@ class Quarantine(Protocol):
         """The name and the bytes of each piece that was cut at `offset`, the oldest first."""
         ...
 
-    def keep(self, offset: int, data: bytes) -> None:
-        """Keep what stood from `offset` on, durably before the log is cut; the same only once."""
-        ...
-
 
 @attrs.frozen
 class FileQuarantine:
@@ -53,6 +49,7 @@ class FileQuarantine:
         return self._layout.torn_names(self._port, self._session)
 
     def keep(self, offset: int, data: bytes) -> None:
+        """Keep what stood from `offset` on, durably before the log is cut; the same only once."""
         kept = [found for _, found in self.at(offset)]
         if data in kept:  # by an opening that may have been killed before it synced the name
             self._port.sync_directory(self._layout.folder)

@@ -73,7 +73,7 @@ async def writing(store: EmbeddedStore, session_id: str) -> AsyncIterator[Sessio
 
 
 @asynccontextmanager
-async def storing(where: Path, port: Any = OS) -> AsyncIterator[EmbeddedStore]:
+async def storing(where: str | Path, port: Any = OS) -> AsyncIterator[EmbeddedStore]:
     store = open_store(where, port)
     try:
         yield store

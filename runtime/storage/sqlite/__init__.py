@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from runtime.storage.sqlite.file import SqliteFile
-from runtime.storage.sqlite.log import Rounds, SqliteLog
+from runtime.storage.sqlite.log import Batches, Rounds, SqliteLog
 
-__all__ = ["Rounds", "SqliteFile", "SqliteLog"]
+__all__ = ["Batches", "Rounds", "SqliteFile", "SqliteLog"]

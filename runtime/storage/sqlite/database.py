@@ -12,11 +12,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from runtime.storage.errors import LogFailed, StoreFull, StoreRefused, Unavailable
-from runtime.storage.files import exists, reported
+from runtime.storage.errors import LogFailed, NoStoreFile, StoreFull, Unavailable
+from runtime.storage.files import reported
 from runtime.storage.port import Port
 from runtime.storage.sqlite.layout import SqliteLayout
-from runtime.storage.sqlite.making import NOT_OURS, WAL_BYTES, connect, is_there, make_file, prepare
+from runtime.storage.sqlite.making import (
+    BUSY_SECONDS,
+    WAL_BYTES,
+    check_ours,
+    connect,
+    identity_of,
+    is_there,
+    make_file,
+    prepare,
+)
 
 
 class Database:
@@ -31,7 +40,8 @@ class Database:
         self._writing, self._reading = threading.Lock(), threading.Lock()
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
-        self._identities: list[tuple[int, int]] = []
+        self._identities: list[tuple[int, int] | None] = []
+        self._read_from: tuple[int, int] | None = None
         self._durable = True
         self.failed: str | None = None
 
@@ -65,13 +75,13 @@ class Database:
                 raise
             self._check_named()  # else what was written may be found by nobody
             if self._port.lstat(self._layout.wal).size > WAL_BYTES:
-                db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                with suppress(sqlite3.Error):  # what it holds is as safe there
+                    _empty_log(db)
 
     def read(self, query: str, *values: object, most: int | None = None) -> list[Any]:
         """The rows of a query; with `most`, as many as bring its first column to that length."""
-        with self._reading, self._judged(reading=True):
-            self._reader = self._reader or connect(self._layout.path, "ro")
-            cursor = self._reader.execute(query, values)
+        with self._reading, reported(self._layout.path), self._judged(reading=True):
+            cursor = self._connected_reader().execute(query, values)
             try:
                 return cursor.fetchall() if most is None else _rows_up_to(cursor, most)
             finally:
@@ -86,13 +96,17 @@ class Database:
         if self.failed is not None:
             self.close()
             self.failed = None
-            self.tidy(connecting=True)
+            with self._writing, reported(self._layout.path), self._judged():
+                [(busy, _, _)] = self._connected().execute(_EMPTY_LOG).fetchall()
+                if busy:
+                    self.failed = "what it holds could not be written anew, for others use it"
+                    raise Unavailable(self.name, self.failed)
 
-    def tidy(self, *, connecting: bool = False) -> None:
-        """Empty the write-ahead log; for a store that becomes idle."""
-        with self._writing, reported(self._layout.path), self._judged():
-            if connecting or (self._writer is not None and self.failed is None):
-                self._connected().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    def tidy(self) -> None:
+        """Empty the write-ahead log, for a store that becomes idle; if others use it, it stays."""
+        with self._writing, suppress(sqlite3.Error):
+            if self._writer is not None and self.failed is None:
+                _empty_log(self._writer)
 
     def close(self) -> None:
         """Let go of the file; the next use connects again."""
@@ -103,6 +117,23 @@ class Database:
                         connection.close()
             self._reader = self._writer = None
             self._identities = []
+
+    def _connected_reader(self) -> sqlite3.Connection:
+        """A connection to the file that the name leads to now."""
+        found = self._port.lstat(self._layout.path).identity
+        if self._reader is not None and found == self._read_from:
+            return self._reader
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = connect(self._layout.path, "ro")
+        try:
+            check_ours(self._reader, self._layout.path)
+        except BaseException:
+            self._reader.close()
+            self._reader = None
+            raise
+        self._read_from = found
+        return self._reader
 
     def _connected(self) -> sqlite3.Connection:
         if self._writer is not None:
@@ -121,8 +152,8 @@ class Database:
     def _check_named(self) -> None:
         """Raise `LogFailed` once the file or its write-ahead log is not what its name leads to."""
         paths = (self._layout.path, self._layout.wal)
-        found = [self._port.lstat(path).identity for path in paths if exists(self._port, path)]
-        if len(found) < len(paths) or found != (self._identities or found):
+        found = [identity_of(self._port, path) for path in paths]
+        if None in found or found != (self._identities or found):
             self.failed = "another program deleted, moved or replaced it or its write-ahead log"
             raise LogFailed(self.name, self.failed, -1)
         self._identities = found
@@ -142,16 +173,40 @@ class Database:
             if kind == sqlite3.SQLITE_FULL:
                 raise StoreFull(self.name, str(error)) from error
             if kind == sqlite3.SQLITE_NOTADB:
-                raise StoreRefused(self.name, "no SQLite file", NOT_OURS) from error
+                raise NoStoreFile(self.name, "no SQLite file") from error
+            if kind == sqlite3.SQLITE_BUSY:
+                reason = f"another process has been within a write for {BUSY_SECONDS} s"
+                raise Unavailable(self.name, reason, "let it go on, or end it") from error
             if reading or kind in _NOTHING_WRITTEN:
                 raise Unavailable(self.name, str(error)) from error
             self.failed = str(error)
             raise LogFailed(self.name, self.failed, -1) from error
+        except UnicodeDecodeError as error:  # in what SQLite says of a damaged schema
+            raise Unavailable(self.name, "its schema is damaged") from error
 
 
 _NOTHING_WRITTEN = frozenset(
-    {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_CONSTRAINT,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_TOOBIG,
+    }
 )
+
+
+_EMPTY_LOG = "PRAGMA wal_checkpoint(TRUNCATE)"
+
+
+def _empty_log(db: sqlite3.Connection) -> None:
+    """Empty the write-ahead log unless somebody reads from it: nobody waits for a reader."""
+    db.execute("PRAGMA busy_timeout = 0")
+    try:
+        db.execute(_EMPTY_LOG).fetchall()
+    finally:
+        db.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
 
 
 def _rows_up_to(cursor: sqlite3.Cursor, most: int) -> list[Any]:

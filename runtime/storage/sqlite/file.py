@@ -38,17 +38,17 @@ from runtime.storage.sqlite.rows import (
     copy_lines,
     delete_rows,
     find,
+    ids,
     insert_lines,
     insert_session,
     keep_torn,
     last_time,
     name_of,
     read_raw,
-    restore_newline,
     scan_rows,
     take_lines,
 )
-from runtime.storage.tail import LastOwner, Scan, scan
+from runtime.storage.tail import LastOwner, Scan, Torn, scan
 from runtime.storage.walk import Link, Records
 
 
@@ -127,8 +127,9 @@ class SqliteFile:
             return str(kept)
 
     def delete(self, session_id: str) -> None:
-        number = self._find(session_id).number
+        self._find(session_id)
         with self._locked(session_id) as release:
+            number = self._find(session_id).number
             for copy in self._layout.damaged_copies(self._port, session_id):
                 remove(self._port, copy)
             remove(self._port, self._layout.head(session_id))
@@ -141,9 +142,7 @@ class SqliteFile:
         return read_raw(RowLines(self._database, session_id, self._find(session_id)))[0]
 
     def list(self) -> list[str]:
-        if not self._database.exists():
-            return []
-        return [found for (found,) in self._database.read("SELECT id FROM sessions ORDER BY id")]
+        return ids(self._database)
 
     def names(self) -> Sequence[str]:
         return self.list()
@@ -177,11 +176,11 @@ class SqliteFile:
 
     def _recover(self, session_id: str) -> RowOpening:
         rows = attrs.evolve(self._find(session_id), holder=secrets.token_hex(8))
-        with self._database.transaction(durable=False) as db:  # from here on no older owner writes
+        with self._database.transaction(durable=True) as db:  # from here on no older owner writes
             change_row(db, rows.number, rows.header, rows.holder)
         found = self._scan(session_id, rows)
         if found.torn is not None:
-            self._cut(session_id, rows, found)
+            self._cut(session_id, rows, found.torn)
         last = found.last_owner()
         assert isinstance(found.records, Records), "rows are framed"
         link = Link(len(found.records), found.chain, found.dur)
@@ -197,14 +196,15 @@ class SqliteFile:
             indexed=found.indexed,
         )
 
-    def _cut(self, session_id: str, rows: Rows, found: Scan) -> None:
+    def _cut(self, session_id: str, rows: Rows, torn: Torn) -> None:
         """Take a damaged tail from the rows; no crash leaves one, since transactions are whole."""
-        count = len(found.records)
         with self._database.transaction(durable=True) as db:
-            if found.torn is not None and found.torn.missing_newline:
-                restore_newline(db, rows.number, count - 1)
-            elif dropped := take_lines(db, rows.number, count):
-                keep_torn(db, session_id, found.end, dropped)
+            data = take_lines(db, rows.number, 0)  # one row may hold several lines, or half of one
+            end = torn.offset - len(rows.header)
+            kept, dropped = data[:end], data[end:]
+            insert_lines(db, rows.number, 0, kept + b"\n" * torn.missing_newline)
+            if dropped:
+                keep_torn(db, session_id, torn.offset, dropped)
 
     def _scan(self, session_id: str, rows: Rows) -> Scan:
         # The head is read first: it must not be younger than the rows that it judges.

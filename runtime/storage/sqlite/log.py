@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 import attrs
@@ -19,7 +20,14 @@ from runtime.storage.header import SessionHeader
 from runtime.storage.index import SavedIndex, records_of
 from runtime.storage.lines import StoredRecords
 from runtime.storage.sqlite.database import Database
-from runtime.storage.sqlite.rows import RowLines, Rows, insert_lines, insert_session, name_of
+from runtime.storage.sqlite.rows import (
+    RowLines,
+    Rows,
+    find,
+    insert_lines,
+    insert_session,
+    name_of,
+)
 from runtime.storage.tail import LastOwner
 
 Batches: TypeAlias = Sequence[Sequence[bytes]]
@@ -69,7 +77,7 @@ class SqliteLog:
         self._release, self._holder, self._advisory = release, holder, advisory
         self._written = Head(opening.next_seq - 1, opening.end, opening.chain)
         self._durable = self._written
-        self._staged: tuple[Rows, bytes, Framed] | None = None
+        self._staged: tuple[Rows, Head, Framed] | None = None
         self._failed: Broken | None = None
         self._closed = False
         rounds.logs.add(self)
@@ -117,8 +125,7 @@ class SqliteLog:
         """Within a transaction, add the lines; `settle` or `forget` follows."""
         self._check_usable()
         framed = frame_batches(batches, self._written, self.durable_seq)
-        if self._rows.number:
-            self._check_holder(db)
+        self._check_holder(db)
         if framed is None:
             return
         rows, first = self._rows, b""
@@ -126,17 +133,25 @@ class SqliteLog:
             first = frame_header(self.header)
             rows = Rows(insert_session(db, self.header.id, first, rows.holder), first, rows.holder)
         insert_lines(db, rows.number, self.next_seq, framed.lines)
-        self._staged = rows, first, framed
+        head = attrs.evolve(framed.head, end=framed.head.end + len(first))
+        self._staged = rows, head, framed
 
-    def settle(self, *, durable: bool) -> None:
-        """What was staged is committed, and durable if the transaction was."""
+    @property
+    def standing(self) -> Head:
+        """Where the log ends if the transaction that is under way is committed."""
+        return self._written if self._staged is None else self._staged[1]
+
+    def settle(self) -> None:
+        """What was staged is committed."""
         if self._staged is not None:
-            (self._rows, first, framed), self._staged = self._staged, None
-            self._written = attrs.evolve(framed.head, end=framed.head.end + len(first))
-            self._index = self._index or SavedIndex.of_new(first)
+            (self._rows, self._written, framed), self._staged = self._staged, None
+            self._index = self._index or SavedIndex.of_new(self._rows.header)
             self._index.extend(framed.lines, framed.kinds, framed.link)
-        if durable:
-            self._durable = self._written
+
+    def secure(self, head: Head) -> None:
+        """What stands up to `head` is durable."""
+        if head.seq > self.durable_seq:
+            self._durable = head
 
     def forget(self, failure: Broken) -> Broken:
         """What was staged is not committed, or nobody knows; returns what to say of it here."""
@@ -148,7 +163,10 @@ class SqliteLog:
     def write_head(self) -> None:
         """Note outside the file how far the log is durable; see `Advisory`."""
         if self._failed is None and self.durable_seq >= 0:
-            self._advisory.write(self._durable, self._index)
+            with suppress(Broken):
+                row = find(self._rounds.database, self.header.id)
+                if row is not None and row.holder == self._rows.holder:  # else it is another's log
+                    self._advisory.write(self._durable, self._index)
 
     def close(self) -> None:
         """Sync what is owed, write the head file, and release the lock last.
@@ -181,13 +199,14 @@ class SqliteLog:
     def _check_holder(self, db: sqlite3.Connection) -> None:
         """Raise `Fenced` or `LogFailed` unless the rows are as this log left them."""
         query = (
-            "SELECT holder, (SELECT coalesce(max(seq), -1) FROM lines WHERE session = number) "
-            "FROM sessions WHERE number = ?"
+            "SELECT number, holder, coalesce((SELECT max(seq) FROM lines WHERE session = number), "
+            "-1) FROM sessions WHERE id = ?"
         )
-        found = db.execute(query, (self._rows.number,)).fetchall()
-        if found == [(self._rows.holder, self._written.seq)]:
+        found = db.execute(query, (self.header.id,)).fetchall()
+        rows = self._rows
+        if found == ([(rows.number, rows.holder, self._written.seq)] if rows.number else []):
             return
-        if found and found[0][0] != self._rows.holder:
+        if found and found[0][1] != rows.holder:
             last = self._holder()
             term = self.term if last is None else last.owner.term
             self._failed = Fenced(self.header.id, max(term, self.term), self.durable_seq)
@@ -222,8 +241,16 @@ class Rounds:
                         log.stage(db, batches)
                     except RefoldError as refused:
                         failures[log] = refused
+                standing = [(log, log.standing) for log in self.logs]
         except Broken as failure:
             return failures | {log: log.forget(failure) for log, _ in works}
-        for log in [*self.logs] if durable else [log for log, _ in works]:
-            log.settle(durable=durable)
+        except BaseException as surprise:
+            reason = f"{type(surprise).__name__}: {surprise}"
+            for log, _ in works:
+                log.forget(LogFailed(log.name, reason, log.durable_seq))
+            raise
+        for log, _ in works:
+            log.settle()
+        for log, head in standing if durable else ():
+            log.secure(head)
         return failures

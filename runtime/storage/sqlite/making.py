@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import sqlite3
 from contextlib import closing
 from functools import cache
 from pathlib import Path
 
-from runtime.storage.errors import StoreRefused
+from runtime.storage.errors import NoStoreFile, StoreRefused
 from runtime.storage.files import check_local, exists, make_folder, remove
 from runtime.storage.port import Port
 from runtime.storage.sqlite.layout import SqliteLayout
@@ -17,23 +18,26 @@ from runtime.storage.sqlite.layout import SqliteLayout
 OLDEST = (3, 37, 0)
 """The first version with strict tables."""
 
-BUSY_SECONDS = 20
+BUSY_SECONDS = 10
 """How long a transaction waits for another process's."""
 
 WAL_BYTES = 64 << 20
 """From which size on the write-ahead log is emptied at once, though it costs more than a commit."""
 
-NOT_OURS = "where sessions cannot be; name a SQLite file that refold made, or a new one"
-"""What to do about a file of somebody else."""
-
 _APPLICATION = 0x7266_6C64  # "rfld", 1919315044
 
+_VERSION = 1
+
+# The number of a session that was deleted is never given to another: who still reads or deletes
+# the first must not meet the second.
 _SCHEMA = """
 PRAGMA journal_mode = WAL;
 BEGIN;
 PRAGMA application_id = 1919315044;
+PRAGMA user_version = 1;
 CREATE TABLE sessions (
-    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, header BLOB NOT NULL, holder TEXT NOT NULL
+    number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
+    header BLOB NOT NULL, holder TEXT NOT NULL
 ) STRICT;
 CREATE TABLE lines (
     session INTEGER NOT NULL, seq INTEGER NOT NULL, line BLOB NOT NULL, PRIMARY KEY (session, seq)
@@ -57,7 +61,8 @@ def is_there(port: Port, layout: SqliteLayout) -> bool:
     if status.kind != "file":
         found = "a symbolic link" if status.kind == "link" else "no plain file"
         raise StoreRefused(str(path), found)
-    if status.links > 1 and not _drafts(port, layout):
+    named_twice = status.links > 1 and not _drafts(port, layout)
+    if named_twice and port.lstat(path).links > 1:  # else its maker has just removed the draft
         raise StoreRefused(str(path), f"a file with {status.links} names (hard links)")
     return True
 
@@ -76,8 +81,7 @@ def make_file(port: Port, layout: SqliteLayout) -> None:
 
 
 def _make(port: Port, layout: SqliteLayout) -> None:
-    draft = layout.draft(os.getpid())
-    remove(port, draft)
+    draft = layout.draft(f"{os.getpid()}-{secrets.token_hex(4)}")
     port.close(port.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL))
     with closing(connect(draft, "rw")) as db:
         db.executescript(_SCHEMA)
@@ -97,33 +101,51 @@ def _make(port: Port, layout: SqliteLayout) -> None:
 
 def _drafts(port: Port, layout: SqliteLayout) -> list[Path]:
     """The other names that making the file may have left it."""
-    identity = port.lstat(layout.path).identity
+    identity = identity_of(port, layout.path)
     found = [layout.folder / name for name in port.listdir(layout.folder)]
     drafts = [path for path in found if path.name.startswith(layout.draft("").name)]
-    return [path for path in drafts if port.lstat(path).identity == identity]
+    return [path for path in drafts if identity_of(port, path) == identity]
+
+
+def identity_of(port: Port, path: Path) -> tuple[int, int] | None:
+    """Which file `path` leads to; None for none, also where it has just gone."""
+    try:
+        return port.lstat(path).identity
+    except FileNotFoundError:
+        return None
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:
     """A connection that begins and ends no transaction by itself; `mode` is "rw" or "ro"."""
-    return sqlite3.connect(
+    db = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}",
         uri=True,
         timeout=BUSY_SECONDS,
         isolation_level=None,
         check_same_thread=False,
     )
+    db.text_factory = _text
+    return db
+
+
+def _text(raw: bytes) -> str:
+    """A damaged id is told as well as it can be: it must not stop the list of the others."""
+    return raw.decode("utf-8", "replace")
+
+
+def check_ours(db: sqlite3.Connection, path: Path) -> None:
+    """Raise `NoStoreFile` for a file that is not ours or not of this version."""
+    [(application,)] = db.execute("PRAGMA application_id").fetchall()
+    if application != _APPLICATION:
+        raise NoStoreFile(str(path), "a SQLite file of another program")
+    [(version,)] = db.execute("PRAGMA user_version").fetchall()
+    if version != _VERSION:
+        raise NoStoreFile(str(path), f"a store of version {version} where {_VERSION} is known")
 
 
 def prepare(db: sqlite3.Connection, path: Path) -> None:
-    """Set a writing connection up; raises `StoreRefused` for a file that is not ours."""
-    try:
-        [(application,)] = db.execute("PRAGMA application_id").fetchall()
-    except sqlite3.DatabaseError as error:
-        if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
-            raise StoreRefused(str(path), "no SQLite file", NOT_OURS) from None
-        raise
-    if application != _APPLICATION:
-        raise StoreRefused(str(path), "a SQLite file of another program", NOT_OURS)
+    """Set a writing connection up; raises as `check_ours` does, and `StoreRefused`."""
+    check_ours(db, path)
     [(mode,)] = db.execute("PRAGMA journal_mode = WAL").fetchall()
     db.execute("PRAGMA synchronous = FULL")
     [(level,)] = db.execute("PRAGMA synchronous").fetchall()

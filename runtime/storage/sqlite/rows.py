@@ -28,7 +28,11 @@ class Rows:
 
 def find(database: Database, session_id: str) -> Rows | None:
     """The session's row, or None where there is none."""
-    query = "SELECT number, header, holder FROM sessions WHERE id = ?"
+    # Damage can give a column another type, here and below.
+    query = (
+        "SELECT number, coalesce(CAST(header AS BLOB), x''), coalesce(CAST(holder AS TEXT), '') "
+        "FROM sessions WHERE id = ?"
+    )
     found = database.read(query, session_id) if database.exists() else []
     return Rows(*found[0]) if found else None
 
@@ -50,22 +54,29 @@ class RowLines:
 
     def after(self, seq: int, offset: int, size: int | None) -> bytes | None:
         del offset  # rows are found by their seq
-        query = "SELECT line FROM lines WHERE session = ? AND seq >= ? ORDER BY seq"
+        query = (
+            "SELECT coalesce(CAST(line AS BLOB), x''), coalesce(CAST(seq AS INTEGER), 0) "
+            "FROM lines WHERE session = ? AND seq BETWEEN ? AND 9223372036854775807 ORDER BY seq"
+        )
         lines: list[bytes] = []
-        most = CHUNK if size is None else size
+        place, most = seq, CHUNK if size is None else size
         while most > 0:
-            found = self._database.read(query, self._rows.number, seq + len(lines), most=most)
-            lines += [line for (line,) in found]
+            found = self._database.read(query, self._rows.number, place, most=most)
             if not found:
                 break
-            most -= 0 if size is None else sum(len(line) for (line,) in found)
-        if not lines and seq and not self._has(seq - 1):
+            for line, number in found:
+                lines += [line or _HOLE] if number == place else [_HOLE, line]
+                place = max(place, number) + 1
+            most -= 0 if size is None else sum(len(line) for line, _ in found)
+        if not lines and seq and self.at(seq - 1) is None:
             return None
         return b"".join(lines)
 
-    def _has(self, seq: int) -> bool:
-        query = "SELECT 1 FROM lines WHERE session = ? AND seq = ?"
-        return bool(self._database.read(query, self._rows.number, seq))
+    def at(self, seq: int) -> bytes | None:
+        """The line of one seq, or None if it has no row."""
+        query = "SELECT CAST(line AS BLOB) FROM lines WHERE session = ? AND seq = ?"
+        found = self._database.read(query, self._rows.number, seq)
+        return found[0][0] or b"" if found else None
 
     def is_current(self) -> bool:
         # Not even an opening for writing leaves the row as it was.
@@ -75,11 +86,18 @@ class RowLines:
         """Reading holds nothing of its own."""
 
 
+_HOLE = b"\n"
+"""What is read of an empty row, and where rows are missing: a line that fits nothing."""
+
+
 def scan_rows(
     database: Database, session_id: str, rows: Rows, saved: SavedIndex | None = None
 ) -> Scan:
     """The log as its rows say; raises as `scan` does, and `LogCorrupt` for an unreadable page."""
     lines = RowLines(database, session_id, rows)
+    _, newline, more = rows.header.partition(b"\n")
+    if more or not newline:
+        raise LogCorrupt(lines.name, 0, 1, None, "a damaged line")
     data, damage = read_raw(lines)
     found = scan(data, session_id, path=lines.name, saved=None if damage else saved)
     if damage:
@@ -105,7 +123,7 @@ def _readable(lines: RowLines) -> Iterator[bytes]:
     seq = 0
     while True:
         try:
-            line = lines.after(seq, 0, 1)
+            line = lines.at(seq)
         except Unavailable:
             return
         if not line:
@@ -127,7 +145,10 @@ class RowQuarantine:
     _session: str
 
     def at(self, offset: int) -> Iterator[tuple[str, bytes]]:
-        query = "SELECT number, bytes FROM torn WHERE session = ? AND offset = ? ORDER BY number"
+        query = (
+            "SELECT number, coalesce(CAST(bytes AS BLOB), x'') FROM torn "
+            "WHERE session = ? AND offset = ? ORDER BY number"
+        )
         if self._database.exists():
             for number, data in self._database.read(query, self._session, offset):
                 yield torn_name(self._session, offset, number), data
@@ -137,10 +158,6 @@ class RowQuarantine:
         query = "SELECT offset, number FROM torn WHERE session = ? ORDER BY offset, number"
         found = self._database.read(query, self._session) if self._database.exists() else []
         return [torn_name(self._session, offset, number) for offset, number in found]
-
-    def keep(self, offset: int, data: bytes) -> None:
-        with self._database.transaction(durable=True) as db:
-            keep_torn(db, self._session, offset, data)
 
 
 def torn_name(session_id: str, offset: int, number: int) -> str:
@@ -174,18 +191,13 @@ def insert_session(db: sqlite3.Connection, session_id: str, header: bytes, holde
 
 def take_lines(db: sqlite3.Connection, number: int, seq: int) -> bytes:
     """Within a transaction, remove the lines from that of `seq` on; returns them."""
-    query = "SELECT line FROM lines WHERE session = ? AND seq >= ? ORDER BY seq"
+    query = (
+        "SELECT coalesce(CAST(line AS BLOB), x'') FROM lines WHERE session = ? AND seq >= ? "
+        "ORDER BY seq"
+    )
     found = db.execute(query, (number, seq)).fetchall()
     db.execute("DELETE FROM lines WHERE session = ? AND seq >= ?", (number, seq))
     return b"".join(line for (line,) in found)
-
-
-def restore_newline(db: sqlite3.Connection, number: int, seq: int) -> None:
-    """Within a transaction, end a whole line as it should."""
-    query = "SELECT line FROM lines WHERE session = ? AND seq = ?"
-    [(line,)] = db.execute(query, (number, seq)).fetchall()
-    whole = line.rstrip(b"\0\n") + b"\n"
-    db.execute("UPDATE lines SET line = ? WHERE session = ? AND seq = ?", (whole, number, seq))
 
 
 def change_row(db: sqlite3.Connection, number: int, header: bytes, holder: str) -> None:
@@ -216,9 +228,18 @@ def last_time(database: Database, session_id: str) -> int:
     A fork's last event may be its parent's. 0 where neither tells.
     """
     query = (
-        "SELECT header, (SELECT line FROM lines WHERE session = number ORDER BY seq DESC LIMIT 1) "
-        "FROM sessions WHERE id = ?"
+        "SELECT CAST(header AS BLOB), (SELECT CAST(line AS BLOB) FROM lines "
+        "WHERE session = number ORDER BY seq DESC LIMIT 1) FROM sessions WHERE id = ?"
     )
-    found = database.read(query, session_id) if database.exists() else []
+    try:
+        found = database.read(query, session_id) if database.exists() else []
+    except Unavailable:
+        return 0
     times = [TIME.search(line or b"") for row in found for line in row]
     return max((int(time[1]) for time in times if time), default=0)
+
+
+def ids(database: Database) -> list[str]:
+    """The ids of all sessions, sorted."""
+    query = "SELECT coalesce(CAST(id AS TEXT), '') FROM sessions ORDER BY id"
+    return [found for (found,) in database.read(query)] if database.exists() else []

@@ -11,9 +11,12 @@ import orjson
 
 from runtime.storage import (
     JsonlFolder,
+    MemoryFolder,
     MemoryPort,
     Port,
     SessionHeader,
+    Sessions,
+    SqliteFile,
     frame_batch,
     frame_header,
     this_process,
@@ -74,6 +77,15 @@ def memory(data: bytes | None = None) -> tuple[JsonlFolder, MemoryPort]:
     if data is not None:
         put(port, LOG, data)
     return JsonlFolder(FOLDER, port), port
+
+
+def stores(folder: Path) -> dict[str, Callable[[], Sessions]]:
+    """Each kind of store, made anew; those that leave something behind do so in `folder`."""
+    return {
+        "disk": lambda: JsonlFolder(folder),
+        "memory": MemoryFolder,
+        "sqlite": lambda: SqliteFile(folder / "sessions.db"),
+    }
 
 
 def put(port: Port, path: Path, data: bytes) -> None:
