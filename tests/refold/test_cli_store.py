@@ -135,7 +135,8 @@ def test_a_file_that_is_no_store_is_told_with_what_to_give(own_store: CliStore) 
     ran = own_store.run("sessions", "--store", str(path))
     assert (ran.code, "give a store's folder, or sqlite:///FILE" in ran.err) == (3, True)
     ran = own_store.run("sessions", "--store", f"sqlite:///{path}")
-    assert (ran.code, "no SQLite file, and no store that this refold can use; name" in ran.err) == (3, True)
+    said = "no SQLite file, and no store that this refold can use; name"
+    assert (ran.code, said in ran.err) == (3, True)
 
 
 def test_a_log_in_a_sqlite_file_is_followed(
