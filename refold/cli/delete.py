@@ -45,7 +45,6 @@ def command(
 
 
 def _named(store: Sessions, names: Sequence[str]) -> list[Place]:
-    """The sessions that are named, each once; half-written logs go by their whole name."""
-    known = store.names()
-    places = [Place(store, name) if name in known else locate(store, name) for name in names]
+    """The sessions that are named, each once."""
+    places = [locate(store, name) for name in names]
     return [*{(place.store.address, place.session): place for place in places}.values()]

@@ -117,6 +117,8 @@ def plan_repair(place: Place) -> Plan:
 def _salvage(stored: bytes, damage: LogCorrupt) -> Salvage:
     if damage.readable is not None:
         return salvage(stored, damage.readable)
+    if b"\n" not in stored:
+        raise BeyondRepair(damage, "nothing is left of it but the beginning of its header")
     if damage.expected_seq is not None:
         raise BeyondRepair(damage, "its lines have no checksums that tell what can be trusted")
     count = plural(count_behind_header(stored), "event")

@@ -76,9 +76,9 @@ def locate(store: Sessions, name: str) -> Place:
         folder = open_sessions(path.parent)
         return Place(folder, check_session_id(path.name.removesuffix(SUFFIX)))
     check_session_id(name)
-    ids = store.list()
-    if name in ids:
+    if name in store.names():  # also a log of which too little is left to be listed
         return Place(store, name)
+    ids = store.list()
     if name == "last" and ids:
         return Place(store, max(ids, key=lambda found: (store.written_at(found), found)))
     found = tuple(known for known in ids if known.startswith(name))

@@ -209,6 +209,14 @@ def test_a_header_that_cannot_be_read_is_beyond_repair(any_store: CliStore) -> N
     assert any_store.raw("tour") == stored
 
 
+def test_a_log_that_was_cut_inside_its_header_is_beyond_repair(any_store: CliStore) -> None:
+    any_store.put("tour", any_store.raw("tour")[:30])
+    ran = any_store.run("repair", "tour", "--yes")
+    assert (ran.code, one_sentence(ran.err)) == (4, True)
+    assert "nothing is left of it but the beginning of its header" in ran.err
+    assert any_store.run("delete", "tour", "--yes").code == 0
+
+
 def test_an_owned_session_is_refused_and_left_as_it_is(any_store: CliStore) -> None:
     with any_store.opened() as sessions:
         log = sessions.open("tour")

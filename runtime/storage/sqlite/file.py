@@ -210,8 +210,13 @@ class SqliteFile:
         # The head is read first: it must not be younger than the rows that it judges.
         head = read_head(self._port, self._layout.head(session_id))
         saved = read_index(self._port, self._layout.index(session_id))
-        found = scan_rows(self._database, session_id, rows, saved)
-        check_head(found, head, name_of(self._database, session_id))
+        name = name_of(self._database, session_id)
+        try:
+            found = scan_rows(self._database, session_id, rows, saved)
+        except NotFound:
+            check_head(None, head, name)
+            raise
+        check_head(found, head, name)
         return found
 
     def _find(self, session_id: str) -> Rows:
