@@ -12,7 +12,7 @@ from pathlib import Path
 import attrs
 
 from runtime.errors import RefoldError
-from runtime.storage.errors import AlreadyExists, NotFound
+from runtime.storage.errors import AlreadyExists, NotFound, Unavailable
 from runtime.storage.files import check_local, exists, make_folder, remove, reported, write_file
 from runtime.storage.fork import fork_point, seeded
 from runtime.storage.framing import frame_header
@@ -69,7 +69,7 @@ class SqliteFile:
             self._check_free(header.id)
             frame_header(header)  # refused now rather than at the first append
             cut = unreported(self._quarantine(header.id), (0,), "partial")
-            remove(self._port, self._layout.head(header.id))  # it must not judge the new log
+            self._drop_head(header.id)  # it must not judge the new log
             rows = Rows(0, b"", secrets.token_hex(8))
             return self._log(RowOpening(header, rows, recovered=cut), release)
 
@@ -93,7 +93,9 @@ class SqliteFile:
         found = self._scan(source_id, source)
         point = fork_point(found, seq)
         with self._adding(seeded(header, found, point)) as (db, number):
-            copy_lines(db, source.number, point.seq, number)
+            if not copy_lines(db, source.number, point, number):
+                what = "the source changed while it was copied"
+                raise Unavailable(name_of(self._database, source_id), what)
 
     def adopt(self, header: SessionHeader, lines: bytes) -> None:
         name = name_of(self._database, check_session_id(header.id))
@@ -108,7 +110,7 @@ class SqliteFile:
             rows, before = self._find(header.id), self.raw(header.id)
             kept = self._layout.damaged(self._port, header.id)
             write_file(self._port, kept, before, sync=True)
-            remove(self._port, self._layout.head(header.id))  # it vouches for what was
+            self._drop_head(header.id)  # it vouches for what was
             with self._database.transaction(durable=True) as db:
                 keep_torn(db, header.id, *dropped)
                 take_lines(db, rows.number, 0)
@@ -121,7 +123,7 @@ class SqliteFile:
         self._find(session_id)
         with self._locked(session_id) as release:
             number = self._find(session_id).number
-            remove(self._port, self._layout.head(session_id))
+            self._drop_head(session_id)
             with self._database.transaction(durable=True) as db:
                 delete_rows(db, number, session_id)
             release()
@@ -160,6 +162,11 @@ class SqliteFile:
     def _write_head(self, session_id: str, head: Head) -> None:
         make_folder(self._port, self._layout.heads)
         write_head(self._port, self._layout.head(session_id), head)
+
+    def _drop_head(self, session_id: str) -> None:
+        """Remove the head file for good: a power cut must not bring it back."""
+        if remove(self._port, self._layout.head(session_id)):
+            self._port.sync_directory(self._layout.heads)
 
     def _recover(self, session_id: str) -> RowOpening:
         rows = attrs.evolve(self._find(session_id), holder=secrets.token_hex(8))
@@ -209,7 +216,7 @@ class SqliteFile:
         """A transaction that adds a session, and the number of its row."""
         with self._locked(header.id) as release:
             self._check_free(header.id)
-            remove(self._port, self._layout.head(header.id))  # it must not judge the new log
+            self._drop_head(header.id)  # it must not judge the new log
             with self._database.transaction(durable=True) as db:
                 yield db, insert_session(db, header.id, frame_header(header), "")
             release()
