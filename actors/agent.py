@@ -104,7 +104,8 @@ class Agent:
     async def ask(self, text: str, *, idempotency_key: str | None = None) -> Turn:
         """Send a prompt and wait for the turn that answers it; its end is durable by then.
 
-        A key that the log knows already gets the first prompt's turn. Cancelled, the wait ends
+        A key that the log knows already gets the first prompt's turn; for another text it raises
+        `KeyConflict`. Cancelled, the wait ends
         and the turn goes on: `cancel` ends the turn. Raises `PromptRemoved` for a prompt that is
         removed or edited before a turn takes it, and `AskCycle` where agents would wait in a
         circle.
@@ -119,7 +120,8 @@ class Agent:
     ) -> int:
         """Leave a prompt and return its seq once it is durable; it starts a turn when it can.
 
-        A key that the log knows already gets the first prompt's seq.
+        A key that the log knows already gets the first prompt's seq; for another text it raises
+        `KeyConflict`.
         """
         async with self._awake() as opened:
             return await self._leave(opened, _prompt(text, source, idempotency_key))
@@ -241,6 +243,8 @@ class Agent:
                 self.log.live.closing = "parked"
                 self._opened.stop.set()
                 await self._opened.stopped.wait()
+                self._opened.loop.let_go()
+                self.log.live.let_go()
 
     async def close(self) -> None:
         """End the turn in hand as `disposed`, make everything durable, and give the log back."""

@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from actors.kernel import Ask, Mail, Mailbox
-from actors.log_writer import KeyUsed
+from actors.log_writer import KeyConflict, KeyUsed, refuse_used_key
 from actors.seams import StartSource
 from actors.session_log import SessionLog
 from actors.step import LoopInstance
@@ -74,6 +74,10 @@ class AgentLoop:
     def running(self) -> bool:
         """Whether a turn is open in the log: what comes now may join it."""
         return self._log.live.answers.current is not None
+
+    def let_go(self) -> None:
+        """Drop what only another turn would need; for parking, once the loop has ended."""
+        self._instance.dispatch.let_go()
 
     @property
     def finishing(self) -> bool:
@@ -144,20 +148,23 @@ class AgentLoop:
             await self._turn(asked, Trigger("message", self._source_of(asked)))
 
     def _unanswered(self, asked: list[Mail[QueuePrompt]]) -> list[Mail[QueuePrompt]]:
-        """Those to queue; one whose idempotency key is known is answered with the first.
+        """Those to queue; one with a known idempotency key is answered with the first or refused.
 
         Asked for again, a prompt that an earlier life left is owed a turn.
         """
         new = []
         for mail in asked:
-            key = mail.message.queued.data.idempotency_key
-            first = None if key is None else self._log.live.rules.inbox.seq_of(key)
-            if first is None:
-                new.append(mail)
+            try:
+                refuse_used_key(self._log.live.rules.inbox, mail.message.queued.data)
+            except KeyConflict as conflict:
+                mail.fail(conflict)
                 continue
-            mail.answer(first)
-            if self._log.live.answers.turn_of(first) is None:
-                self._had_a_turn.discard(first)
+            except KeyUsed as used:
+                mail.answer(used.seq)
+                if self._log.live.answers.turn_of(used.seq) is None:
+                    self._had_a_turn.discard(used.seq)
+                continue
+            new.append(mail)
         return new
 
     def _owed(self) -> set[int]:
@@ -195,7 +202,7 @@ class AgentLoop:
             try:
                 seqs = await open_turn(self._log, [one.message.queued for one in new], trigger)
                 break
-            except KeyUsed:
+            except (KeyUsed, KeyConflict):
                 asked = self._unanswered(asked)
         for one, seq in zip(new, seqs, strict=True):
             one.answer(seq)

@@ -27,7 +27,8 @@ from runtime.llm.chunks import Chunk
 from runtime.llm.failures import LlmFailure
 from runtime.llm.trace import Setting
 from runtime.llm.wires import CHAT
-from runtime.request import Request, build_request
+from runtime.messages import Message
+from runtime.request import build_request
 
 Invariants: TypeAlias = Literal["full", "enforce", "audit", "off"]
 """How a request is checked: before it leaves (twice in `full`), beside it, or not at all."""
@@ -60,10 +61,15 @@ class Dispatch:
         self._encoder = RequestEncoder(CHAT)
         self.listeners = listeners
 
-    def continue_from(self, request: Request, generation: int) -> None:
+    def continue_from(
+        self, header: EpochHeader, derived: tuple[Message, ...], generation: int
+    ) -> None:
         """After a resume or in a fork: go on from the bytes of the log's last sealed request."""
-        derived = request.messages[len(request.header.message_prefix) :]
-        self._encoder.encode(request.header, derived, generation)
+        self._encoder.encode(header, derived, generation)
+
+    def let_go(self) -> None:
+        """Drop the encoded request; for parking."""
+        self._encoder = RequestEncoder(CHAT)
 
     async def dispatch(self, boundary: StepBoundary) -> Answer:
         """Send the request of the open step and return its answer, logged.

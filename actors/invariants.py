@@ -16,7 +16,7 @@ import trio
 
 from actors.kernel import Ask, Mailbox
 from actors.session_log import StepBoundary
-from runtime.audit import RequestAudit, Unexplained
+from runtime.audit import FOLLOWED, RequestAudit, Unexplained
 from runtime.difference import Difference, compare_requests, first_difference
 from runtime.envelope import Event, decode_line
 from runtime.errors import Broken, RefoldError
@@ -90,11 +90,15 @@ async def invariants(
     try:
         async for mail in mailbox:
             try:
-                mail.answer(checker.clear(mail.message))
+                mail.answer(await checker.clear(mail.message))
             except InvariantViolation as violation:
                 mail.fail(violation)
     finally:
         checker.close()
+
+
+SLICE = 1 << 20
+"""How many bytes of a log are read at once; in between, other tasks have their turn."""
 
 
 class _Checker:
@@ -116,10 +120,10 @@ class _Checker:
         if self._reader is not None:
             self._reader.close()
 
-    def clear(self, offer: Clear) -> Clearance:
+    async def clear(self, offer: Clear) -> Clearance:
         """Check one request; raises `InvariantViolation`."""
         try:
-            self._follow()
+            await self._follow()
             problem = self._problem(offer)
         except (Unexplained, RefoldError) as error:
             problem = str(error)
@@ -128,14 +132,17 @@ class _Checker:
         self._cleared = Clearance(offer.boundary.seq, offer.encoded.wire_digest)
         return self._cleared
 
-    def _follow(self) -> None:
+    async def _follow(self) -> None:
         if self._reader is None:
             self._reader = self._open_reader()
-        for record in self._reader.read_new():
-            event = decode_line(record.encoded)
-            if event.surface_op is not None:
-                self._places[event.seq] = attrs.evolve(record, encoded=b"")
-            self._audit.feed(event)
+        while records := self._reader.read_batches(SLICE):
+            for record in records.since_step(FOLLOWED):
+                event = decode_line(record.encoded)
+                if event.surface_op is not None:
+                    self._places[event.seq] = attrs.evolve(record, encoded=b"")
+                self._audit.feed(event)
+            if self._reader.has_more:
+                await trio.lowlevel.checkpoint()
 
     def _reread(self, seq: int) -> Event:
         assert self._reader is not None

@@ -16,6 +16,7 @@ import trio
 
 from actors.kernel import Mail, Mailbox, Promise, waiting_chain
 from actors.session_log import (
+    FOLDED,
     Append,
     Claim,
     Committed,
@@ -28,7 +29,8 @@ from actors.session_log import (
 from actors.stores import Grant
 from runtime.envelope import Draft, Event, draft
 from runtime.errors import Broken, Refused
-from runtime.events import Owner, SessionOwner, SessionReleased, StepStart
+from runtime.events import InboxQueued, Owner, SessionOwner, SessionReleased, StepStart
+from runtime.rules import Inbox
 
 _log = logging.getLogger("refold")
 
@@ -78,8 +80,34 @@ class KeyUsed(Refused):
         return f"the idempotency key {self.key!r} was used at seq {self.seq}, whose answer stands"
 
 
+@attrs.define(eq=False)
+class KeyConflict(Refused):
+    """An idempotency key under which something else was said first, at `seq`."""
+
+    key: str
+    seq: int
+
+    def __str__(self) -> str:
+        return (
+            f"under the idempotency key {self.key!r} something else was said at seq {self.seq}; "
+            "a key stands for one input: say this under a key of its own"
+        )
+
+
+def refuse_used_key(inbox: Inbox, entry: InboxQueued) -> None:
+    """Raise `KeyUsed`, or `KeyConflict` for other content, where the entry's key is known."""
+    first = inbox.first(entry.idempotency_key)
+    if first is not None:
+        used = KeyUsed if first.has(entry.content) else KeyConflict
+        raise used(str(entry.idempotency_key), first.seq)
+
+
 def _drafts_of(claim: Claim) -> list[Draft]:
     return [draft(claim.message, cites=(claim.queued_seq,)), *map(draft, claim.context)]
+
+
+SLICE = 512
+"""After about how many replayed events other tasks have their turn."""
 
 
 class _Writer:
@@ -99,10 +127,13 @@ class _Writer:
         """Replay the stored log; take it over and repair it in one batch, or wait for the first."""
         live = self._live
         self._grant.watch(live.feed.reached)
-        for event in self._grant.events():
+        for count, event in enumerate(self._grant.events(FOLDED), 1):
+            live.session.pass_over(event.seq)
             live.session.replay(event)
             live.rules.apply(event)
             live.follow(event)
+            if count % SLICE == 0:
+                await trio.lowlevel.checkpoint()
         check()
         opening = [draft(SessionOwner(self._grant.term, owner))]
         if self._grant.recovered is not None:
@@ -167,16 +198,11 @@ class _Writer:
         return tuple(events)
 
     def _checked(self, made: Draft, time: int) -> Event:
-        self._refuse_used_key(made)
+        if made.type == "inbox/queued":
+            refuse_used_key(self._live.rules.inbox, made.data)
         self._live.session.check(made)
         self._live.rules.check(made, self._live.session.next_seq)
         return self._apply(made, time)
-
-    def _refuse_used_key(self, made: Draft) -> None:
-        key = made.data.idempotency_key if made.type == "inbox/queued" else None
-        first = None if key is None else self._live.rules.inbox.seq_of(key)
-        if first is not None:
-            raise KeyUsed(str(key), first)
 
     def _apply(self, made: Draft, time: int) -> Event:
         event = self._live.session.append(made, time)

@@ -26,7 +26,11 @@ from actors.wire import HttpModel, Model, close_client, make_client
 from runtime.events import Owner
 from runtime.llm.chunks import Chunk
 from runtime.llm.providers import Provider, find_provider, read_key, split_model
+from runtime.storage.errors import SessionBusy
 from runtime.storage.header import SessionHeader, check_session_id
+
+NAMING_SECONDS, NAMING_TRIES = 0.02, 50
+"""How often, and how long apart, a session is asked for whose holder has not named itself yet."""
 
 Durability: TypeAlias = Literal["power", "process", "none"]
 
@@ -89,7 +93,7 @@ class Runtime:
         with the options.
         """
         check_options(options)
-        grant = await self.store.acquire(check_session_id(session_id))
+        grant = await _acquire(self.store, check_session_id(session_id))
         return await self._open(grant, options, continues=continue_)
 
     async def fork(
@@ -116,7 +120,7 @@ class Runtime:
         if "model" in options:
             self._find(split_model(options["model"])[0])
         await self.store.fork(check_session_id(session_id), at, header)
-        return await self._open(await self.store.acquire(header.id), options, continues=False)
+        return await self._open(await _acquire(self.store, header.id), options, continues=False)
 
     async def list(self) -> list[str]:
         """The ids of the stored sessions."""
@@ -135,7 +139,7 @@ class Runtime:
             return opened[0]
 
         async def reopen(agent: Agent) -> Opened:
-            return await run(await self.store.acquire(agent.session_id), continues=False)
+            return await run(await _acquire(self.store, agent.session_id), continues=False)
 
         opened = await run(grant, continues=continues)
         header = grant.header
@@ -185,6 +189,18 @@ class Runtime:
         await self.store.close()
 
 
+async def _acquire(store: Store, session_id: str) -> Grant:
+    """Take a session; whoever holds it without a name in its log gets a moment to write it."""
+    for _ in range(NAMING_TRIES):
+        try:
+            return await store.acquire(session_id)
+        except SessionBusy as busy:
+            if busy.pid is not None:
+                raise
+        await trio.sleep(NAMING_SECONDS)
+    return await store.acquire(session_id)
+
+
 def _boot_id() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -194,13 +210,13 @@ def _boot_id() -> str:
 
 @asynccontextmanager
 async def open_runtime(
-    store: str | Path,
+    store: str | Path | Store,
     *,
     providers: Sequence[Provider | Script] = (),
     durability: Durability = "power",
     park_after: float | None = 600.0,
 ) -> AsyncIterator[Runtime]:
-    """The runtime over the store at `store` (a folder, or `memory:`).
+    """The runtime over the store at `store` (a folder, or `memory:`), or over a ready one.
 
     `providers` are records that replace built-in ones of the same name, and scripted models.
     `durability` is what an acknowledged event of a new session survives: the loss of `power`, the
@@ -213,7 +229,8 @@ async def open_runtime(
         raise InvalidOption("durability", f"must be one of {', '.join(get_args(Durability))}")
     try:
         async with trio.open_nursery() as nursery:
-            runtime = Runtime(open_store(store), nursery, providers, durability, park_after)
+            ready = open_store(store) if isinstance(store, str | Path) else store
+            runtime = Runtime(ready, nursery, providers, durability, park_after)
             try:
                 yield runtime
             finally:

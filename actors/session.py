@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,7 @@ from actors.log_writer import log_writer
 from actors.options import AgentOptions, configure
 from actors.retries import Retries
 from actors.seams import StartSource
-from actors.session_log import Feed, LiveLog, SessionLog
+from actors.session_log import Feed, LiveLog, Sealed, SessionLog
 from actors.step import LoopInstance
 from actors.stores import Grant, Store
 from actors.wire import Model
@@ -34,7 +35,8 @@ from runtime.errors import HistoryUnbalanced
 from runtime.events import EndReason, Owner
 from runtime.llm.chunks import Chunk
 from runtime.llm.providers import Provider
-from runtime.request import last_sealed_request
+from runtime.request import rebuild_request
+from runtime.session import Session
 from runtime.storage.errors import Fenced, LogFailed, StoreFull
 from runtime.storage.reader import LogReader
 
@@ -197,18 +199,22 @@ def _instances(
         folded = log.live.session.header
         configured = configure(options, folded, host.find)
         dispatch = Dispatch(log, clearance, mode, host.find_model, chunks, retries, listeners)
-        if folded is not None:
-            _continue(dispatch, open_reader)
+        if log.live.sealed is not None:
+            _continue(dispatch, log.live.sealed, log.live.session, open_reader)
         return LoopInstance(log, dispatch, configured, source)
 
     return make
 
 
-def _continue(dispatch: Dispatch, open_reader: Callable[[], LogReader]) -> None:
-    reader = open_reader()
-    try:
-        found = last_sealed_request([decode_line(r.encoded) for r in reader.read_new()])
-    finally:
-        reader.close()
-    if found is not None:
-        dispatch.continue_from(*found)
+def _continue(
+    dispatch: Dispatch, sealed: Sealed, session: Session, open_reader: Callable[[], LogReader]
+) -> None:
+    """Go on from the bytes of the log's last sealed request."""
+    if sealed.generation == session.surface.replace_generation:
+        derived = session.derive_messages()[: sealed.derived]
+    else:  # a replacement since then took its messages from the surface
+        with closing(open_reader()) as reader:
+            events = (decode_line(record.encoded) for record in reader.read_batches())
+            request = rebuild_request(events, sealed.boundary)
+        derived = request.messages[len(request.header.message_prefix) :]
+    dispatch.continue_from(sealed.header, derived, sealed.generation)

@@ -16,8 +16,11 @@ from actors.kernel import Ask, Promise, Ref
 from actors.stores import Progress
 from runtime.envelope import Draft, Event
 from runtime.errors import ReentrantAppend
+from runtime.events import SURFACE
+from runtime.header import EpochHeader
 from runtime.repair import Repair
 from runtime.rules import Rules
+from runtime.rules.inbox import InboxMark
 from runtime.session import Session
 from runtime.turns import Answers
 
@@ -97,19 +100,56 @@ class Feed:
         self.changed = trio.Event()
 
 
+@attrs.frozen
+class Sealed:
+    """The log's last sealed request: its header, and what it was derived from.
+
+    `boundary` is the seq of its `step/start`; `derived` counts its derived messages, `generation`
+    is the surface's then.
+    """
+
+    header: EpochHeader
+    boundary: int
+    derived: int
+    generation: int
+
+
+FOLDED = frozenset(
+    {
+        *SURFACE,
+        *("request/header", "turn/start", "turn/end", "inbox/queued", "inbox/removed"),
+        *("compact/start", "compact/end"),
+    }
+)
+"""The types that matter to the folds of a live log once their step is over."""
+
+
 class LiveLog:
     """The folds of one live session; only its log writer changes them."""
 
     def __init__(self, session_id: str, seed_length: int, feed: Feed | None = None) -> None:
         self.session_id = session_id
         self.feed = feed or Feed()
-        self.session = Session(retain=False)
-        self.rules = Rules(self.session.surface, seed_length)
-        self.answers = Answers(seed_length)
-        self.repair = Repair(seed_length)
+        self._seed_length = seed_length
+        self._begin()
+        self.sealed: Sealed | None = None
+        self._boundary = (0, 0, 0)  # of the open step, as `Sealed` has it
         self.publishing = False
         self.closing = "closed"
         """Why the log will be given back, for its `session/released`."""
+
+    def _begin(self) -> None:
+        self.session = Session(retain=False)
+        self.rules = Rules(self.session.surface, self._seed_length)
+        self.answers = Answers(self._seed_length)
+        self.repair = Repair(self._seed_length)
+
+    def let_go(self) -> None:
+        """Drop what the log folds to but for its length and its pending input; for parking."""
+        next_seq, pending = self.session.next_seq, dict(self.rules.inbox.pending)
+        self._begin()
+        self.session.pass_over(next_seq)
+        self.rules.inbox.restore(InboxMark(pending), next_seq)
 
     @property
     def durable_seq(self) -> int:
@@ -124,6 +164,11 @@ class LiveLog:
         """Fold an event that is committed for good."""
         self.answers.apply(event)
         self.repair.feed(event)
+        if event.type == "step/start":
+            generation = self.session.surface.replace_generation
+            self._boundary = (event.seq, self.session.message_count, generation)
+        elif event.type == "request/sealed" and self.session.header is not None:
+            self.sealed = Sealed(self.session.header, *self._boundary)
 
 
 class SessionLog:

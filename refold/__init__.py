@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from actors.invariants import InvariantViolation as InvariantViolation
     from actors.kernel import ActorCrashed as ActorCrashed
     from actors.kernel import ActorStopped as ActorStopped
+    from actors.log_writer import KeyConflict as KeyConflict
     from actors.options import AgentOptions as AgentOptions
     from actors.options import InvalidOption as InvalidOption
     from actors.runtime import Runtime as Runtime
@@ -75,6 +76,7 @@ _HOMES = {
     "Hang": "actors.script",
     "InvalidOption": "actors.options",
     "InvariantViolation": "actors.invariants",
+    "KeyConflict": "actors.log_writer",
     "Le": "actors.tools",
     "load_config": "refold.config",
     "load_tools": "refold.config",

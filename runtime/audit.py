@@ -13,7 +13,7 @@ from collections.abc import Callable
 import attrs
 
 from runtime.envelope import Event
-from runtime.events import AssistantMessage, RequestSealed, StepStart, ToolResult
+from runtime.events import SURFACE, AssistantMessage, RequestSealed, StepStart, ToolResult
 from runtime.header import EpochHeader, RequestHeader
 from runtime.llm.body import Continued
 from runtime.llm.wires import WIRES, Wire
@@ -105,6 +105,9 @@ class RequestAudit:
 
 
 _FOLLOWED = frozenset({"request/header", "step/start", "request/sealed", "step/end", "turn/end"})
+
+FOLLOWED = frozenset({*SURFACE, "request/header"})
+"""What an audit must be fed of the events before a log's last step; of later ones all."""
 
 
 class _Running:

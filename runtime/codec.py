@@ -54,30 +54,49 @@ def _number(value: object, _type: Any) -> object:
     return value
 
 
-def _items(value: object, kind: Any) -> tuple[object, ...]:
-    if not isinstance(value, list | tuple):
-        raise Misfit(f"expected a list, got {type(value).__name__}")
+# Hooks are looked up once a shape and not once a value: a log has many values of few shapes.
+
+
+def _items_factory(kind: Any) -> Callable[[object, Any], tuple[object, ...]]:
     inner = get_args(kind)[0]
-    return tuple(_converter.structure(item, inner) for item in value)
+    hook = _converter.get_structure_hook(inner)
+
+    def items(value: object, _type: Any) -> tuple[object, ...]:
+        if not isinstance(value, list | tuple):
+            raise Misfit(f"expected a list, got {type(value).__name__}")
+        return tuple([hook(item, inner) for item in value])
+
+    return items
 
 
-def _present(value: object, kind: Any) -> object:
+def _present(kind: Any) -> Callable[[object, Any], object]:
     """An optional field that is there: `null` is no spelling of absent."""
-    if value is None:
-        raise Misfit("null stands for nothing here; leave the key out")
     inner = reduce(or_, (arg for arg in get_args(kind) if arg is not type(None)))
-    return _converter.structure(value, inner)
+    hook = _converter.get_structure_hook(inner)
+
+    def present(value: object, _type: Any) -> object:
+        if value is None:
+            raise Misfit("null stands for nothing here; leave the key out")
+        return hook(value, inner)
+
+    return present
 
 
 def _tagged(table: Mapping[str, type]) -> Callable[[object, Any], object]:
+    hooks: dict[object, Callable[[Any, Any], object]] = {}  # filled late: blocks hold blocks
+
     def structure(value: object, _type: Any) -> object:
         if not isinstance(value, Mapping):
             raise Misfit("expected an object with a type")
         fields = dict(value)
-        cls = table.get(fields.pop("type", None))
+        tag = fields.pop("type", None)
+        cls = table.get(tag)
         if cls is None:
             raise Misfit(f"unknown type {value.get('type')!r}")
-        return _converter.structure(fields, cls)
+        hook = hooks.get(tag)
+        if hook is None:
+            hook = hooks[tag] = _converter.get_structure_hook(cls)
+        return hook(fields, cls)
 
     return structure
 
@@ -90,7 +109,7 @@ def _overrides(cls: type) -> dict[str, Any]:
         overrides[field.name] = override(
             rename=camel(field.name),
             omit_if_default=field.default is not attrs.NOTHING,
-            struct_hook=_present if optional else None,
+            struct_hook=_present(field.type) if optional else None,
         )
     return overrides
 
@@ -138,7 +157,7 @@ def _is_tuple(kind: Any) -> bool:
 
 _converter.register_structure_hook_factory(attrs.has, _structure_factory)
 _converter.register_unstructure_hook_factory(attrs.has, _unstructure_factory)
-_converter.register_structure_hook_func(_is_tuple, _items)
+_converter.register_structure_hook_factory(_is_tuple, _items_factory)
 for _kind in (str, int, bool):
     _converter.register_structure_hook(_kind, _exact(_kind))
 _converter.register_structure_hook(float, _number)
@@ -148,10 +167,16 @@ _converter.register_structure_hook(Json, lambda value, _type: Json.of(value))
 _converter.register_unstructure_hook(Json, lambda value: orjson.Fragment(value.encoded))
 
 
+_HOOKS: dict[type, Callable[[object, Any], Any]] = {}
+
+
 def structure(value: object, cls: type[T]) -> T:
     """Build `cls` from parsed JSON; raises `Misfit` with the reason, `NotLosslessJson`."""
+    hook = _HOOKS.get(cls)
+    if hook is None:
+        hook = _HOOKS[cls] = _converter.get_structure_hook(cls)
     try:
-        return _converter.structure(value, cls)
+        return hook(value, cls)  # type: ignore[no-any-return]  # a hook makes what it was asked for
     except (KeyError, TypeError, ValueError, CattrsError, ForbiddenExtraKeysError) as error:
         if isinstance(error, KeyError):
             raise Misfit(f"lacks {error.args[0]!r}") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import attrs
 
@@ -14,7 +14,6 @@ from runtime.header import EpochHeader, RequestHeader
 from runtime.json import encode
 from runtime.messages import Message
 from runtime.session import Session
-from runtime.surface import fold_surface
 
 
 @attrs.frozen
@@ -48,20 +47,6 @@ def canonical_head(header: EpochHeader) -> bytes:
 
 def build_request(header: EpochHeader, derived: tuple[Message, ...]) -> Request:
     return Request(header, header.message_prefix + derived)
-
-
-def last_sealed_request(events: Sequence[Event]) -> tuple[Request, int] | None:
-    """The request of the log's last seal and the surface's generation then; None without one."""
-    boundary, sealed = None, None
-    for event in events:
-        if event.type == "step/start":
-            boundary = event.seq
-        elif event.type == "request/sealed":
-            sealed = boundary
-    if sealed is None:
-        return None
-    generation = fold_surface(events[:sealed]).replace_generation
-    return rebuild_request(events, sealed), generation
 
 
 _SEALING = frozenset(

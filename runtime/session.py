@@ -66,6 +66,11 @@ class Session:
         """The latest request header snapshot."""
         return self._header
 
+    @property
+    def message_count(self) -> int:
+        """How many messages `derive_messages` gives."""
+        return len(self._messages)
+
     def check(self, draft: Draft) -> tuple[int, ...]:
         """Refuse `draft` as the next event, or return the nodes that it would replace."""
         return self._surface.shadowed(draft, self._next_seq)
@@ -83,6 +88,12 @@ class Session:
             raise SeqGap(self._next_seq, event.seq)
         self._surface.shadowed(event, event.seq)
         self._commit(event)
+
+    def pass_over(self, seq: int) -> None:
+        """Go on at `seq`: what stands before it, and was not replayed, is in no fold."""
+        assert seq >= self._next_seq
+        assert self._events is None, "a session that retains its events has them all"
+        self._next_seq = seq
 
     def mark(self) -> Mark:
         """This moment, for `restore`; costs the same however long the log is."""

@@ -38,6 +38,11 @@ SAYS = {
 AGENTS = {"two_agents.py": 2}
 """How many sessions a program leaves, where it is not one."""
 
+IN_MEMORY = {
+    "crash_test.py": ["no order lost, none taken twice", "byte cut"],
+}
+"""Programs that leave no store, and what each prints."""
+
 TESTS = {"test_my_agent.py": 3}
 """The examples that are tests, and how many there are in each."""
 
@@ -56,7 +61,9 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_example_is_run_here() -> None:
-    assert sorted({*SAYS, *TESTS}) == sorted(p.name for p in (ROOT / "examples").glob("*.py"))
+    assert sorted({*SAYS, *IN_MEMORY, *TESTS}) == sorted(
+        p.name for p in (ROOT / "examples").glob("*.py")
+    )
 
 
 @pytest.mark.crash
@@ -74,6 +81,15 @@ def test_an_example_runs_and_its_requests_can_be_verified(name: str, tmp_path: P
         verdicts = list(verify_requests(folder.read(session).records))
         assert verdicts
         assert all(verdict.verified for verdict in verdicts)
+
+
+@pytest.mark.parametrize("name", sorted(IN_MEMORY))
+def test_an_example_in_memory_runs(name: str, tmp_path: Path) -> None:
+    done = run(str(ROOT / "examples" / name), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    for expected in IN_MEMORY[name]:
+        assert expected in done.stdout
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", sorted(TESTS))

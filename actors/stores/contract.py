@@ -6,7 +6,7 @@ cannot be known poisons its grant. Reading never needs a grant and never changes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Protocol
 
 import attrs
@@ -42,8 +42,11 @@ class Grant(Protocol):
         """What taking the grant cut from a torn tail."""
         ...
 
-    def events(self) -> Iterator[Event]:
-        """The events that stood in the log when the grant was taken."""
+    def events(self, earlier: Collection[str]) -> Iterator[Event]:
+        """The events that stood in the log when the grant was taken, in order.
+
+        Before the last step that was sealed, events of other types than `earlier` may be left out.
+        """
         ...
 
     def watch(self, callback: Callable[[Progress], None]) -> None:

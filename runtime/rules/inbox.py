@@ -12,12 +12,25 @@ import attrs
 
 from runtime.envelope import Draft, Event
 from runtime.events import InboxQueued, InboxRemoved
+from runtime.messages import Block
 from runtime.rules.structure import Problem
 
 
 @attrs.frozen
 class InboxMark:
     pending: dict[int, InboxQueued]
+
+
+@attrs.frozen
+class Known:
+    """The first entry under a key: its seq, and a hash of its content for this process."""
+
+    seq: int
+    _content: int
+
+    def has(self, content: tuple[Block, ...]) -> bool:
+        """Whether that entry said the same."""
+        return hash(content) == self._content
 
 
 class Inbox:
@@ -27,15 +40,15 @@ class Inbox:
         self._seed_length = seed_length
         self._pending: dict[int, InboxQueued] = {}
         self._queued: set[int] = set()
-        self._by_key: dict[str, int] = {}
+        self._by_key: dict[str, Known] = {}
 
     @property
     def pending(self) -> Mapping[int, InboxQueued]:
         return self._pending
 
-    def seq_of(self, idempotency_key: str) -> int | None:
-        """The seq of the entry that was queued under this key, pending or not."""
-        return self._by_key.get(idempotency_key)
+    def first(self, idempotency_key: str | None) -> Known | None:
+        """The entry that was queued under this key first, pending or not."""
+        return None if idempotency_key is None else self._by_key.get(idempotency_key)
 
     def problem(self, event: Draft | Event) -> Problem:
         gone = [seq for seq in self._named(event) if seq not in self._pending]
@@ -49,7 +62,8 @@ class Inbox:
             self._pending[event.seq] = data
             self._queued.add(event.seq)
             if data.idempotency_key is not None:
-                self._by_key.setdefault(data.idempotency_key, event.seq)
+                known = Known(event.seq, hash(data.content))
+                self._by_key.setdefault(data.idempotency_key, known)
 
     def _named(self, event: Draft | Event) -> tuple[int, ...]:
         """The entries that `event` takes: as a message that cites them, or by removal."""
@@ -66,5 +80,5 @@ class Inbox:
         """Forget every event from `next_seq` on."""
         late = {seq for seq in self._queued if seq >= next_seq}
         self._queued -= late
-        self._by_key = {key: seq for key, seq in self._by_key.items() if seq not in late}
+        self._by_key = {key: at for key, at in self._by_key.items() if at.seq not in late}
         self._pending = dict(mark.pending)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import attrs
 import orjson
 
 from runtime.envelope import LEGACY_TYPE, refuse_legacy
@@ -12,27 +13,47 @@ from runtime.errors import InvalidEvent
 from runtime.storage.errors import SeqMismatch
 from runtime.storage.framing import frame_batch, read_envelope
 from runtime.storage.head import Head
+from runtime.storage.walk import Link
+
+
+@attrs.frozen
+class Framed:
+    """Lines to append, their types as JSON text, and where the log ends with them."""
+
+    lines: bytes
+    kinds: list[bytes]
+    head: Head
+    dur: int
+
+    @property
+    def link(self) -> Link:
+        """What the next line must fit."""
+        return Link(self.head.seq + 1, self.head.chain, self.dur)
 
 
 def frame_batches(
     batches: Sequence[Sequence[bytes]], written: Head, durable_seq: int
-) -> tuple[bytes, Head]:
-    """The lines of batches of encoded events that go on after `written`, and where they end.
+) -> Framed | None:
+    """The lines of batches of encoded events that go on after `written`; None for no event.
 
     Raises `SeqMismatch`, `InvalidEvent`, `LegacyEvent`.
     """
-    seq, chain, data = written.seq, written.chain, b""
+    seq, chain, parts = written.seq, written.chain, list[bytes]()
+    kinds: list[bytes] = []
     for events in batches:
         for encoded in events:
             seq += 1
-            check_event(encoded, seq)
+            kinds.append(orjson.dumps(check_event(encoded, seq))[1:-1])
         lines, chain = frame_batch(events, chain, durable_seq)
-        data += lines
-    return data, Head(seq, written.end + len(data), chain)
+        parts.append(lines)
+    if not kinds:
+        return None
+    data = b"".join(parts)
+    return Framed(data, kinds, Head(seq, written.end + len(data), chain), durable_seq)
 
 
-def check_event(encoded: bytes, seq: int) -> None:
-    """Refuse encoded bytes that are not the event `seq` on one line, or that no store takes."""
+def check_event(encoded: bytes, seq: int) -> str:
+    """The type of encoded bytes; refuse what is not the event `seq` on one line, or never taken."""
     envelope = read_envelope(encoded)
     if envelope is None or b"\n" in encoded or not encoded.endswith(b"}"):
         raise InvalidEvent("?", "is not one line of JSON that starts with type, seq and time", seq)
@@ -41,6 +62,7 @@ def check_event(encoded: bytes, seq: int) -> None:
         raise SeqMismatch(seq, got)
     if type_ in (LEGACY_TYPE, "request/header"):
         refuse_legacy(type_, _parse(encoded, type_, seq).get("data"), seq)
+    return type_
 
 
 def _parse(encoded: bytes, type_: str, seq: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from runtime.storage.errors import StoreFull, StoreRefused, Unavailable
@@ -120,14 +120,17 @@ def write_file(port: Port, path: Path, data: bytes, *, sync: bool) -> None:
 
 
 def make_folder(port: Port, folder: Path) -> None:
-    """Make `folder`, private to its user, and make its name durable."""
+    """Make `folder`, private to its user, and make its name durable.
+
+    The name of one that is there is synced, too: who made it may have been killed before that.
+    """
     if exists(port, folder):
+        with suppress(PermissionError):  # a folder of others was not made here
+            port.sync_directory(folder.parent)
         return
     make_folder(port, folder.parent)
-    try:
+    with suppress(FileExistsError):
         port.mkdir(folder)
-    except FileExistsError:
-        return
     port.sync_directory(folder.parent)
 
 

@@ -32,7 +32,7 @@ FRAMED = re.compile(
 )
 """Up to its time, a framed event: groups are crc, framing, dur, left, type, seq."""
 
-SEALED = re.compile(rb'\{"crc":"([0-9a-f]{8})",')
+SEALED = re.compile(rb'\{"crc":"([0-9a-f]{8})"')
 """What every line with a checksum starts with."""
 
 

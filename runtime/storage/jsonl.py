@@ -17,6 +17,7 @@ from runtime.storage.fork import fork_point, replace_log, seeded, write_fork
 from runtime.storage.framing import frame_header
 from runtime.storage.head import Beside, head_of, write_head
 from runtime.storage.header import SessionHeader, check_session_id
+from runtime.storage.index import SavedIndex
 from runtime.storage.layout import Layout
 from runtime.storage.locks import StoreLock
 from runtime.storage.log import JsonlLog, Opening
@@ -26,7 +27,7 @@ from runtime.storage.port import OS, Port
 from runtime.storage.quarantine import unreported
 from runtime.storage.reader import LogReader
 from runtime.storage.tail import Scan, scan
-from runtime.storage.walk import Records
+from runtime.storage.walk import Link, Records
 
 
 class JsonlFolder:
@@ -202,6 +203,7 @@ class JsonlFolder:
 def _opening(found: Scan, fd: int, recovered: SessionRecovered | None) -> Opening:
     last = found.last_owner()
     assert isinstance(found.records, Records), "a foreign log is not opened"
+    link = Link(len(found.records), found.chain, found.dur)
     return Opening(
         header=found.header,
         fd=fd,
@@ -210,5 +212,6 @@ def _opening(found: Scan, fd: int, recovered: SessionRecovered | None) -> Openin
         chain=found.chain,
         recovered=recovered,
         last_owner=None if last is None else last.owner,
-        index=found.records.where,
+        index=SavedIndex.of(found.records, link),
+        indexed=found.indexed,
     )

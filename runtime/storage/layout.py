@@ -25,6 +25,9 @@ class Layout:
     def head(self, session_id: str) -> Path:
         return self.folder / f"{session_id}.head"
 
+    def index(self, session_id: str) -> Path:
+        return self.folder / f"{session_id}.index"
+
     def fork(self, session_id: str) -> Path:
         """The name under which a fork is written before it is a session."""
         return self.folder / f"{session_id}.fork"

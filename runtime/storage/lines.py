@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -86,15 +86,15 @@ class StoredRecords:
         return len(self._index)
 
     def __iter__(self) -> Iterator[Record]:
-        return self._read(None)
+        return self._read(self._index.places(None))
 
-    def select(self, types: Collection[str]) -> Iterator[Record]:
-        """The records of these types, in order; the others are passed over unbuilt."""
-        return self._read(types)
+    def since_step(self, earlier: Collection[str]) -> Iterator[Record]:
+        """All records from the last sealed step on, and before it those of the `earlier` types."""
+        return self._read(self._index.since_step(earlier))
 
-    def _read(self, types: Collection[str] | None) -> Iterator[Record]:
+    def _read(self, places: Iterable[int]) -> Iterator[Record]:
         data, base, ends = b"", 0, self._index.ends
-        for place in self._index.places(types):
+        for place in places:
             start, end = self._index.begin(place), ends[place]
             if end > base + len(data):
                 size = max(end, min(start + CHUNK, ends[-1])) - start

@@ -123,9 +123,10 @@ class StoreLock:
             return False
 
     def _open(self, path: Path, guarded: str | None) -> int:
-        make_folder(self._port, self._layout.folder)
-        if not exists(self._port, path) and self._layout.is_used(self._port, guarded):
-            self._mark_replaced()
+        if not exists(self._port, path):
+            make_folder(self._port, self._layout.folder)
+            if self._layout.is_used(self._port, guarded):
+                self._mark_replaced()
         return self._port.open(path, os.O_RDWR | os.O_CREAT)
 
     def _mark_replaced(self) -> None:

@@ -10,24 +10,26 @@ from typing import NoReturn
 import attrs
 
 from runtime.events import SessionOwner, SessionRecovered
+from runtime.storage.advisory import Advisory
 from runtime.storage.batches import frame_batches
 from runtime.storage.errors import Fenced, LogClosed, LogFailed, StoreFull
 from runtime.storage.files import NO_ROOM, remove, write_all
 from runtime.storage.framing import frame_header
-from runtime.storage.head import Head, write_head
+from runtime.storage.head import Head
 from runtime.storage.header import SessionHeader
+from runtime.storage.index import SavedIndex, records_of
 from runtime.storage.layout import Layout
 from runtime.storage.lines import FileLines, StoredRecords
 from runtime.storage.port import Port
 from runtime.storage.tail import LastOwner
-from runtime.storage.walk import Index
 
 
 @attrs.frozen
 class Opening:
     """What an opening found: where the log goes on, who had it, and what was cut.
 
-    `fd` is None for a new log, which has no file before its first batch.
+    `fd` is None for a new log, which has no file before its first batch. `index` is of the records
+    that stand in it, of which the index file has `indexed`.
     """
 
     header: SessionHeader
@@ -37,7 +39,8 @@ class Opening:
     chain: int = 0
     recovered: SessionRecovered | None = None
     last_owner: SessionOwner | None = None
-    index: Index = attrs.field(factory=lambda: Index(0), repr=False)
+    index: SavedIndex | None = attrs.field(default=None, repr=False)
+    indexed: int = 0
 
 
 class JsonlLog:
@@ -61,10 +64,13 @@ class JsonlLog:
         self.header = opening.header
         self.recovered = opening.recovered
         self.last_owner = opening.last_owner
-        self.records = StoredRecords(self._lines, opening.index)
+        self.records = StoredRecords(self._lines, records_of(opening.index))
+        self._index = opening.index
         self.port = port
         self._port = port
         self._layout = layout
+        id_ = opening.header.id
+        self._advisory = Advisory(port, layout.head(id_), layout.index(id_), opening.indexed)
         self._fd = opening.fd
         self._release, self._holder = release, holder
         self._written = Head(opening.next_seq - 1, opening.end, opening.chain)
@@ -94,12 +100,14 @@ class JsonlLog:
         `LogClosed` and `StoreFull` with the log as it was, `LogFailed` or `Fenced`.
         """
         self._check_usable()
-        data, written = frame_batches(batches, self._written, self.durable_seq)
-        if not data:
+        framed = frame_batches(batches, self._written, self.durable_seq)
+        if framed is None:
             return
         first = frame_header(self.header) if self._fd is None else b""
-        self._write(first + data)
-        self._written = attrs.evolve(written, end=written.end + len(first))
+        self._write(first + framed.lines)
+        self._written = attrs.evolve(framed.head, end=framed.head.end + len(first))
+        self._index = self._index or SavedIndex.of_new(first)
+        self._index.extend(framed.lines, framed.kinds, framed.link)
 
     def sync(self) -> int:
         """Make everything appended before the call durable; returns the highest durable seq.
@@ -127,13 +135,10 @@ class JsonlLog:
         return target.seq
 
     def write_head(self) -> None:
-        """Note outside the log how far it is durable; for a log that becomes idle.
-
-        Costs no sync. Advisory: a failure to write it is passed over.
-        """
-        if self._fd is not None and self._failed is None and self.durable_seq >= 0:
-            with suppress(OSError):
-                write_head(self._port, self._layout.head(self.header.id), self._durable)
+        """Note outside the log how far it is durable; see `Advisory`."""
+        if self._fd is None or self._failed is not None or self.durable_seq < 0:
+            return
+        self._advisory.write(self._durable, self._index)
 
     def close(self) -> None:
         """Sync what is owed, write the head file, and release the lock last.
@@ -208,9 +213,10 @@ class JsonlLog:
         path = self._layout.log(self.header.id)
         try:
             if self._fd is not None and self._written.end == 0:
+                if self._is_named(self._fd):  # else another owner's log has the name
+                    self._port.unlink(path)
                 self._port.close(self._fd)
                 self._fd = None
-                self._port.unlink(path)
             elif self._fd is not None:
                 self._port.ftruncate(self._fd, self._written.end)
                 self._port.fdatasync(self._fd)

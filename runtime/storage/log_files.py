@@ -13,6 +13,7 @@ from runtime.storage.errors import NotFound
 from runtime.storage.files import exists, open_plain, read_all, reported
 from runtime.storage.head import Beside, check_head, read_head
 from runtime.storage.header import check_session_id
+from runtime.storage.index import read_index
 from runtime.storage.layout import SUFFIX, Layout
 from runtime.storage.lines import FileLines
 from runtime.storage.port import Port
@@ -107,7 +108,8 @@ class LogFiles:
         head = read_head(self.port, self.layout.head(session_id))
         path = str(self.layout.log(session_id))
         try:
-            found = scan(read_all(self.port, fd), session_id, path=path)
+            saved = read_index(self.port, self.layout.index(session_id))
+            found = scan(read_all(self.port, fd), session_id, path=path, saved=saved)
         except NotFound:
             check_head(None, head, path)
             raise

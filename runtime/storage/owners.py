@@ -38,11 +38,23 @@ def is_held_elsewhere(last: LastOwner | None) -> bool:
     return is_running(last.owner.owner)
 
 
+def has_ended(owner: Owner) -> bool:
+    """Whether `owner` was a process of this machine that does not run any more."""
+    here = this_process()
+    if owner.host != here.host or (owner.boot, owner.pid) == (here.boot, here.pid):
+        return False
+    return not is_running(owner)
+
+
 def busy(session_id: str, last: LastOwner | None) -> SessionBusy:
-    """The refusal of a session that somebody has locked, naming its last owner if it is that."""
-    if last is None or last.released or last.owner.owner is None:
+    """The refusal of a session that somebody has locked, naming its last owner if it is that.
+
+    One that gave it back or has ended is not: the holder has not written its own name yet.
+    """
+    owner = None if last is None or last.released else last.owner.owner
+    if last is None or owner is None or has_ended(owner):
         return SessionBusy(session_id, None, None, None)
-    return SessionBusy(session_id, last.owner.owner.pid, last.owner.owner.host, last.since)
+    return SessionBusy(session_id, owner.pid, owner.host, last.since)
 
 
 @cache

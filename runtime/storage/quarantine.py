@@ -51,9 +51,11 @@ class FileQuarantine:
     def keep(self, offset: int, data: bytes) -> None:
         """Keep what stood from `offset` on, durably before the log is cut; the same only once."""
         kept = [found for _, found in self.at(offset)]
-        if data not in kept:
-            path = self._layout.torn(self._session, offset, len(kept))
-            write_file(self._port, path, data, sync=True)
+        if data in kept:  # by an opening that may have been killed before it synced the name
+            self._port.sync_directory(self._layout.folder)
+            return
+        path = self._layout.torn(self._session, offset, len(kept))
+        write_file(self._port, path, data, sync=True)
 
     def _read(self, path: Path) -> bytes:
         fd = open_plain(self._port, path, os.O_RDONLY, path)

@@ -23,6 +23,8 @@ class LogReader:
         if foreign:
             raise ForeignLog(session_id)
         self.bytes_read = len(first)
+        self.has_more = True
+        """Whether the last reading left something that stood in the log then."""
         self._offset = len(first)
         self._link = Link()
 
@@ -42,6 +44,7 @@ class LogReader:
         while True:
             data = self._read(self._link.seq, self._offset, window)
             found = self._walk(data)
+            self.has_more = window is not None and len(data) >= window
             if found.whole != self._link or window is None or len(data) < window:
                 return self._advance(found)
             window *= 2

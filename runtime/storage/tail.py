@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from mmap import mmap
 from typing import Any, Literal, TypeAlias
+from zlib import crc32
 
 import attrs
 import orjson
@@ -18,13 +19,17 @@ from runtime import codec
 from runtime.events import SessionOwner
 from runtime.storage.errors import LogCorrupt, NotFound
 from runtime.storage.foreign import read_events
-from runtime.storage.framing import FRAMED, SEALED, Record, is_whole, lines
+from runtime.storage.framing import COVERED, FRAMED, SEALED, Record, is_whole, lines
 from runtime.storage.header import SessionHeader, parse_header
+from runtime.storage.index import SavedIndex
 from runtime.storage.walk import Records, Walk, walk
 
 TornReason: TypeAlias = Literal[
     "partial", "nul-tail", "bad-crc", "incomplete-batch", "missing-newline"
 ]
+
+SECTOR = 512
+"""What a disk writes whole, or not at all."""
 
 
 @attrs.frozen
@@ -56,7 +61,7 @@ class Scan:
     """A log as its bytes say.
 
     `end` is where the next batch begins once a torn tail is repaired. `chain` and `dur` are those
-    of the last record.
+    of the last record. `indexed` records were not walked, since a saved index has them.
     """
 
     header: SessionHeader
@@ -66,6 +71,7 @@ class Scan:
     dur: int
     torn: Torn | None
     foreign: bool = False
+    indexed: int = 0
 
     def select(self, types: Collection[str]) -> Iterator[Record]:
         """The records of these types, in order; of our own logs the others are never built."""
@@ -95,18 +101,21 @@ def _parse_owner(record: Record) -> LastOwner | None:
     return LastOwner(owner, event["time"], released=False)
 
 
-def scan(data: bytes | mmap, session_id: str, *, path: str) -> Scan:
+def scan(
+    data: bytes | mmap, session_id: str, *, path: str, saved: SavedIndex | None = None
+) -> Scan:
     """Read the bytes of a log file and judge its end; `path` is for the errors alone.
 
-    Raises `NotFound` for a file that ends inside its header line, `LogCorrupt`, `LegacyEvent`,
-    and what `parse_header` raises.
+    With a `saved` index that fits them, only what comes after it is walked. Raises `NotFound` for
+    a file that ends inside its header line, `LogCorrupt`, `LegacyEvent`, and what `parse_header`
+    raises.
     """
     if isinstance(data, mmap):
         data = data[:]  # a copy: a file that is cut while it is mapped would kill the process
     header, start, foreign = read_header(data, session_id, path=path)
     if foreign:
         return _scan_foreign(data, start, header, path)
-    return _scan_framed(data, start, header, path)
+    return _scan_framed(data, start, header, path, saved)
 
 
 def read_header(data: bytes, session_id: str, *, path: str) -> tuple[SessionHeader, int, bool]:
@@ -123,8 +132,13 @@ def read_header(data: bytes, session_id: str, *, path: str) -> tuple[SessionHead
 
 
 def _never_reached_the_disk(data: bytes) -> bool:
-    """A first block of zeros, and no record behind it that could tell of a log."""
-    return data[:1] == b"\0" and _witness(data, 0, -1) is None
+    """Zeros first, and no record that could tell of a log.
+
+    Where a whole sector is zeros, the write that began with it may have reached the disk without
+    it; then only a record that calls something durable tells of a log.
+    """
+    least = -1 if data[:SECTOR].strip(b"\0") else 0
+    return data[:1] == b"\0" and _witness(data, 0, least, 0) is None
 
 
 def _parse_first_line(data: bytes, end: int, path: str) -> dict[str, Any]:
@@ -143,13 +157,20 @@ def _scan_foreign(data: bytes, start: int, header: SessionHeader, path: str) -> 
     return Scan(header, records, end, 0, -1, torn, foreign=True)
 
 
-def _scan_framed(data: bytes, start: int, header: SessionHeader, path: str) -> Scan:
-    found = walk(data, start)
+def _scan_framed(
+    data: bytes, start: int, header: SessionHeader, path: str, saved: SavedIndex | None
+) -> Scan:
+    indexed = 0
+    if saved is not None and saved.fits(data, start):
+        indexed = len(saved.where)
+        found = walk(data, start, saved.link, saved.where)
+    else:
+        found = walk(data, start)
     whole = _complete_last_line(found)
     torn = _judge(found, header, path) if whole is None else _lost_newline(found, whole)
     kept = _kept(header, found if whole is None else walk(whole, start), torn)
     _check_seed(kept, path)
-    return kept
+    return attrs.evolve(kept, indexed=indexed)
 
 
 def _kept(header: SessionHeader, found: Walk, torn: Torn | None) -> Scan:
@@ -179,7 +200,7 @@ def _judge(found: Walk, header: SessionHeader, path: str) -> Torn | None:
     bad, cut = found.offset(seq), found.offset(found.whole.seq)
     if found.broken:
         raise _corrupt(found, path, str(found.problem), header)
-    witness = _witness(data, bad, seq) if found.problem else None
+    witness = _witness(data, bad, seq, found.reached.chain) if found.problem else None
     if witness is not None:
         what = f"{found.problem}, and seq {witness} says it was durable"
         raise _corrupt(found, path, what, header)
@@ -202,20 +223,25 @@ def count_begun(dropped: bytes) -> int:
     return sum(line.startswith(b"{") for line in dropped.split(b"\n"))
 
 
-def _witness(data: bytes, bad: int, seq: int) -> int | None:
-    """The seq of a later line that fits the line before it and calls `seq` durable.
+def _witness(data: bytes, bad: int, seq: int, chain: int) -> int | None:
+    """The seq of a later record that fits the one before it and calls `seq` durable.
 
-    Lines between the two that hold no checksum, such as blank ones, do not weaken its word.
+    Lines between the two that hold no checksum, such as blank ones, do not weaken its word. What
+    is damaged may also be the checksum of the line at `bad`, or the newline between two lines.
     """
-    digits = None
+    seeds: set[int] = set()
     for start, end in _lines_and_rest(data, bad):
-        match = FRAMED.match(data, start, end)
-        if match is not None and int(match[3]) >= seq:
-            seed = 0 if match[6] == b"0" else digits
-            if seed is not None and is_whole(data, start, end, seed):
-                return int(match[6])
-        sealed = SEALED.match(data, start, end)
-        digits = digits if sealed is None else int(sealed[1], 16)
+        before, seeds = seeds, set()
+        for sealed in SEALED.finditer(data, start, end):
+            match = FRAMED.match(data, sealed.start(), end)
+            if match is not None and int(match[3]) >= seq:
+                tried = {0} if match[6] == b"0" else before | seeds
+                if any(is_whole(data, sealed.start(), end, seed) for seed in tried):
+                    return int(match[6])
+            seeds.add(int(sealed[1], 16))
+        if start == bad:
+            seeds.add(crc32(data[start + COVERED : end], chain))
+        seeds = seeds or before
     return None
 
 

@@ -58,8 +58,28 @@ class Index:
         """The lines of these types, by default all."""
         if types is None:
             return iter(range(len(self)))
-        wanted = {kind for kind, name in enumerate(self.names) if text(name) in types}
+        wanted = self._kinds_of(types)
         return (place for place, kind in enumerate(self.kinds) if kind in wanted)
+
+    def since_step(self, earlier: Collection[str]) -> Iterator[int]:
+        """All lines from the last sealed step on, and before it those of the `earlier` types.
+
+        Without a sealed step that is the last step, without any step the first line.
+        """
+        begin = self._last_of("step/start", self._last_of("request/sealed", len(self)) or len(self))
+        if begin:
+            wanted = self._kinds_of(earlier)
+            yield from (p for p, kind in enumerate(self.kinds[:begin]) if kind in wanted)
+        yield from range(begin, len(self))
+
+    def _kinds_of(self, types: Collection[str]) -> set[int]:
+        return {kind for kind, name in enumerate(self.names) if text(name) in types}
+
+    def _last_of(self, type_: str, end: int) -> int:
+        """The last line of a type before the line `end`, 0 where there is none."""
+        kinds = self._kinds_of({type_})
+        found = (place for place in range(end - 1, -1, -1) if self.kinds[place] in kinds)
+        return next(found, 0)
 
 
 @attrs.frozen
@@ -86,6 +106,15 @@ class Records(Sequence[Record]):
     def select(self, types: Collection[str]) -> Iterator[Record]:
         """The records of these types, in order; the others are passed over unbuilt."""
         return map(self._at, self.where.places(types))
+
+    def since_step(self, earlier: Collection[str]) -> Iterator[Record]:
+        """All records from the last sealed step on, and before it those of the `earlier` types."""
+        return map(self._at, self.where.since_step(earlier))
+
+    def crc(self) -> int:
+        """The CRC-32 of the log's bytes up to the last record; of records that begin a log."""
+        assert not self._base
+        return crc32(memoryview(self._data)[: self.where.begin(len(self.where))])
 
     def _at(self, place: int) -> Record:
         start, end = self.where.begin(place), self.where.ends[place] - 1
@@ -120,14 +149,14 @@ class Walk:
         return Records(self.data, self.index.first(count), base)
 
 
-def walk(data: bytes, start: int = 0, link: Link | None = None) -> Walk:
+def walk(data: bytes, start: int = 0, link: Link | None = None, known: Index | None = None) -> Walk:
     """Verify the lines of `data` from `start`, stopping at the first that does not fit.
 
-    `link` is what the first must fit (by default: the first event of a log). Raises
-    `LegacyEvent`.
+    `link` is what the first must fit (by default: the first event of a log). Lines that are
+    `known` already stand before it. Raises `LegacyEvent`.
     """
     at = link or Link()
-    found = Walk(data, Index(start), at, at)
+    found = Walk(data, Index(start) if known is None else known, at, at)
     _follow(found)
     return found
 
@@ -137,7 +166,11 @@ def _follow(found: Walk) -> None:
     # (`framing`, `typed`, the next seq) and need no parsing.
     data, view = found.data, memoryview(found.data)
     ends, kinds = found.index.ends, found.index.kinds
-    (seq, chain, dur), left, offset = attrs.astuple(found.reached), 0, found.index.start
+    (seq, chain, dur), left, offset = (
+        attrs.astuple(found.reached),
+        0,
+        found.offset(found.reached.seq),
+    )
     whole, kind, plain, framing, typed = (seq, chain, dur), 0, b"", b"", b""
     while (end := data.find(b"\n", offset)) >= 0:
         value = crc32(view[offset + COVERED : end], chain)

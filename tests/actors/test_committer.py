@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+import math
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -135,6 +136,38 @@ async def test_a_stalled_disk_stops_its_own_store_only(tmp_path: Path) -> None:
         release.set()
     assert ticks == 1000
     assert log.live.durable_seq == 2
+
+
+@pytest.mark.parametrize(("stops", "survives"), [(1, True), (2, True), (3, False)])
+async def test_a_sync_outlives_a_process_that_is_stopped_within_it(
+    stops: int, survives: bool, tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    autojump_clock.autojump_threshold = math.inf  # a thread works meanwhile
+    release, outcomes = threading.Event(), list[object]()
+    disk = Disk(before_sync=lambda: assert_(release.wait(60)))
+
+    async def flush(log: SessionLog) -> None:
+        try:
+            outcomes.append(await log.append(TODO, flush=True))
+        except (LogFailed, ActorCrashed) as failure:
+            outcomes.append(failure)
+
+    with suppress(LogFailed):
+        async with (
+            storing(tmp_path, disk) as store,
+            writing(store, "s") as log,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(flush, log)
+            await trio.testing.wait_all_tasks_blocked()
+            try:
+                for _ in range(stops):
+                    autojump_clock.jump(60)  # the clock of a process that was stopped for so long
+                    await trio.testing.wait_all_tasks_blocked()
+            finally:  # where the log has failed, this is cancelled
+                release.set()
+    assert len(outcomes) == 1
+    assert isinstance(outcomes[0], tuple) is survives
 
 
 def embedded(runtime: refold.Runtime) -> EmbeddedStore:

@@ -47,7 +47,7 @@ class Cost:
 def counting(monkeypatch: pytest.MonkeyPatch) -> Cost:
     """Counts bytes encoded, hashed and read from now on, and objects while `profile` is on."""
     cost = Cost()
-    dumps, sha256, read_new = orjson.dumps, hashlib.sha256, LogReader.read_new
+    dumps, sha256, read_batches = orjson.dumps, hashlib.sha256, LogReader.read_batches
 
     def counted_dumps(value: object, *arguments: Any, **options: Any) -> bytes:
         encoded = dumps(value, *arguments, **options)
@@ -71,13 +71,13 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Cost:
 
     def counted_read(reader: LogReader, *arguments: Any, **options: Any) -> Any:
         before = reader.bytes_read
-        records = read_new(reader, *arguments, **options)
+        records = read_batches(reader, *arguments, **options)
         cost.read += reader.bytes_read - before
         return records
 
     monkeypatch.setattr(orjson, "dumps", counted_dumps)
     monkeypatch.setattr(hashlib, "sha256", CountedHash)
-    monkeypatch.setattr(LogReader, "read_new", counted_read)
+    monkeypatch.setattr(LogReader, "read_batches", counted_read)
     return cost
 
 
@@ -116,7 +116,7 @@ async def cost_of_a_turn(folder: Path, cost: Cost, messages: int) -> Cost:
         kept = dispatch_of(agent)._encoder._kept
         cost.body = len(kept) + 2
         assert len(script.bodies[1]) == cost.body
-    return attrs.evolve(cost, hashed=cost.hashed - cost.body)
+        return attrs.evolve(cost, hashed=cost.hashed - cost.body)  # before it is closed
 
 
 async def test_a_turn_after_10000_messages_does_what_it_did_after_10(

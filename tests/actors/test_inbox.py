@@ -50,6 +50,44 @@ def entries(events: list[Event], key: str) -> int:
 
 
 @every_way
+async def test_another_text_under_a_used_key_is_refused(say: SayWithKey) -> None:
+    async with refold.open("memory:", providers=[Script(lambda _: Say("yes"))]) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+        seq = await agent.prompt("hello", idempotency_key="k")
+        for _ in range(2):
+            with pytest.raises(refold.KeyConflict) as refused:
+                await say(agent, "hello!", "k")
+            assert (refused.value.key, refused.value.seq) == ("k", seq)
+            await agent.wait_idle()
+        await say(agent, "hello", "k")
+        await agent.park()
+        with pytest.raises(refold.KeyConflict):
+            await say(agent, "good bye", "k")
+        assert entries(assert_sound(runtime, agent), "k") == 1
+
+
+async def test_of_two_texts_at_once_under_one_key_the_first_counts() -> None:
+    async with refold.open("memory:", providers=[Script(lambda _: Say("yes"))]) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+        refused: list[str] = []
+
+        async def ask(text: str) -> None:
+            try:
+                await agent.ask(text, idempotency_key="k")
+            except refold.KeyConflict:
+                refused.append(text)
+
+        async with trio.open_nursery() as nursery:
+            for text in ("one", "two", "one"):
+                nursery.start_soon(ask, text)
+        assert len(refused) in (1, 2)
+        assert len(set(refused)) == 1
+        kept = said(assert_sound(runtime, agent), "inbox/queued")
+        assert len(kept) == 1
+        assert kept[0] not in refused
+
+
+@every_way
 async def test_a_repeated_key_gets_the_first_answer_whenever_it_comes(
     say: SayWithKey, autojump_clock: trio.testing.MockClock
 ) -> None:

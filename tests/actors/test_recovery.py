@@ -6,7 +6,9 @@ store, made in the middle of a turn and resumed elsewhere (design 3.4).
 
 from __future__ import annotations
 
+import gc
 import shutil
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -30,6 +32,7 @@ from runtime.storage.errors import LogFailed
 from tests.agents import (
     assert_sound,
     count,
+    dispatch_of,
     stored_events,
 )
 
@@ -447,6 +450,24 @@ def open_files() -> int:
 
 def tasks() -> int:
     return trio.lowlevel.current_statistics().tasks_living
+
+
+async def test_a_parked_agent_lets_go_of_its_history_and_of_its_request() -> None:
+    async with refold.open("memory:", providers=[Script(lambda _: Say("yes"))]) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+        await agent.ask("a long story " * 10_000)
+        await agent.inject("for later")
+        encoder, message = dispatch_of(agent)._encoder, agent.messages()[0]
+        held: list[weakref.ref[Any]] = [weakref.ref(encoder), weakref.ref(message)]
+        next_seq = agent.log.live.session.next_seq
+        del encoder, message
+        await parked(agent)
+        gc.collect()
+        assert [ref() for ref in held] == [None, None]
+        assert agent.log.live.session.next_seq == next_seq + 1  # `session/released`
+        assert agent.snapshot().pending == 1
+        assert len(agent.messages()) == 2
+        assert (await agent.ask("and then?")).text == "yes"
 
 
 async def test_a_parked_agent_has_no_task_and_no_descriptor(tmp_path: Path) -> None:

@@ -237,9 +237,8 @@ class Uncounting:
         return self._inner.execute(statement, *values)
 
 
-def _durable_at_once(log: SqliteLog) -> None:
-    if log._staged is not None:
-        (log._rows, log._written), log._staged = log._staged, None
+def _durable_at_once(log: SqliteLog, settle: Any = SqliteLog.settle) -> None:
+    settle(log)
     log._durable = log._written
 
 

@@ -12,12 +12,14 @@ from pathlib import Path
 import attrs
 
 from runtime.errors import RefoldError
+from runtime.storage.advisory import Advisory
 from runtime.storage.errors import AlreadyExists, NotFound, Unavailable
-from runtime.storage.files import check_local, exists, make_folder, remove, reported, write_file
+from runtime.storage.files import check_local, exists, remove, reported, write_file
 from runtime.storage.fork import fork_point, seeded
 from runtime.storage.framing import frame_header
-from runtime.storage.head import Beside, Head, check_head, head_of, read_head, write_head
+from runtime.storage.head import Beside, check_head, head_of, read_head
 from runtime.storage.header import SessionHeader, check_session_id
+from runtime.storage.index import SavedIndex, read_index
 from runtime.storage.locks import StoreLock
 from runtime.storage.owners import busy
 from runtime.storage.port import OS, Port
@@ -45,7 +47,7 @@ from runtime.storage.sqlite.rows import (
     take_lines,
 )
 from runtime.storage.tail import LastOwner, Scan, Torn, scan
-from runtime.storage.walk import Records
+from runtime.storage.walk import Link, Records
 
 
 class SqliteFile:
@@ -103,7 +105,7 @@ class SqliteFile:
         with self._adding(header) as (db, number):
             insert_lines(db, number, 0, lines)
         if head is not None:
-            self._write_head(header.id, head)
+            self._advisory(header.id).write(head, None)
 
     def replace(self, header: SessionHeader, lines: bytes, dropped: tuple[int, bytes]) -> str:
         with self._locked(header.id) as release:
@@ -124,6 +126,7 @@ class SqliteFile:
         with self._locked(session_id) as release:
             number = self._find(session_id).number
             self._drop_head(session_id)
+            remove(self._port, self._layout.index(session_id))
             with self._database.transaction(durable=True) as db:
                 delete_rows(db, number, session_id)
             release()
@@ -157,11 +160,12 @@ class SqliteFile:
     def _log(self, opening: RowOpening, release: Callable[[], None]) -> SqliteLog:
         session = opening.header.id
         holder = partial(self._find_owner, session)
-        return SqliteLog(self.rounds, opening, release, holder, partial(self._write_head, session))
+        advisory = self._advisory(session, opening.indexed)
+        return SqliteLog(self.rounds, opening, release, holder, advisory)
 
-    def _write_head(self, session_id: str, head: Head) -> None:
-        make_folder(self._port, self._layout.heads)
-        write_head(self._port, self._layout.head(session_id), head)
+    def _advisory(self, session_id: str, indexed: int = 0) -> Advisory:
+        head, index = self._layout.head(session_id), self._layout.index(session_id)
+        return Advisory(self._port, head, index, indexed)
 
     def _drop_head(self, session_id: str) -> None:
         """Remove the head file for good: a power cut must not bring it back."""
@@ -177,6 +181,7 @@ class SqliteFile:
             self._cut(session_id, rows, found.torn)
         last = found.last_owner()
         assert isinstance(found.records, Records), "rows are framed"
+        link = Link(len(found.records), found.chain, found.dur)
         return RowOpening(
             header=found.header,
             rows=rows,
@@ -185,7 +190,8 @@ class SqliteFile:
             chain=found.chain,
             recovered=report_of(self._quarantine(session_id), found),
             last_owner=None if last is None else last.owner,
-            index=found.records.where,
+            index=SavedIndex.of(found.records, link),
+            indexed=found.indexed,
         )
 
     def _cut(self, session_id: str, rows: Rows, torn: Torn) -> None:
@@ -201,7 +207,8 @@ class SqliteFile:
     def _scan(self, session_id: str, rows: Rows) -> Scan:
         # The head is read first: it must not be younger than the rows that it judges.
         head = read_head(self._port, self._layout.head(session_id))
-        found = scan_rows(self._database, session_id, rows)
+        saved = read_index(self._port, self._layout.index(session_id))
+        found = scan_rows(self._database, session_id, rows, saved)
         check_head(found, head, name_of(self._database, session_id))
         return found
 

@@ -37,6 +37,9 @@ class SqliteLayout:
     def head(self, session_id: str) -> Path:
         return self.heads / f"{session_id}.head"
 
+    def index(self, session_id: str) -> Path:
+        return self.heads / f"{session_id}.index"
+
     def session_lock(self, session_id: str) -> Path:
         """Where range locks are missing, each session has a lock file of its own."""
         return self._beside(f"-{session_id}.lock")

@@ -11,11 +11,13 @@ import attrs
 
 from runtime.errors import Broken, RefoldError
 from runtime.events import SessionOwner, SessionRecovered
-from runtime.storage.batches import frame_batches
+from runtime.storage.advisory import Advisory
+from runtime.storage.batches import Framed, frame_batches
 from runtime.storage.errors import Fenced, LogClosed, LogFailed
 from runtime.storage.framing import frame_header
 from runtime.storage.head import Head
 from runtime.storage.header import SessionHeader
+from runtime.storage.index import SavedIndex, records_of
 from runtime.storage.lines import StoredRecords
 from runtime.storage.sqlite.database import Database
 from runtime.storage.sqlite.rows import (
@@ -27,7 +29,6 @@ from runtime.storage.sqlite.rows import (
     name_of,
 )
 from runtime.storage.tail import LastOwner
-from runtime.storage.walk import Index
 
 Batches: TypeAlias = Sequence[Sequence[bytes]]
 
@@ -46,7 +47,8 @@ class RowOpening:
     chain: int = 0
     recovered: SessionRecovered | None = None
     last_owner: SessionOwner | None = None
-    index: Index = attrs.field(factory=lambda: Index(0), repr=False)
+    index: SavedIndex | None = attrs.field(default=None, repr=False)
+    indexed: int = 0
 
 
 class SqliteLog:
@@ -63,18 +65,19 @@ class SqliteLog:
         opening: RowOpening,
         release: Callable[[], None],
         holder: Callable[[], LastOwner | None],
-        write_head: Callable[[Head], None],
+        advisory: Advisory,
     ) -> None:
         """`release` gives the lock back; `holder` says whom the log names as its owner now."""
         self.header = opening.header
         self.recovered = opening.recovered
         self.last_owner = opening.last_owner
-        self.records = StoredRecords(self._lines, opening.index)
+        self.records = StoredRecords(self._lines, records_of(opening.index))
+        self._index = opening.index
         self._rounds, self._rows = rounds, opening.rows
-        self._release, self._holder, self._write_head = release, holder, write_head
+        self._release, self._holder, self._advisory = release, holder, advisory
         self._written = Head(opening.next_seq - 1, opening.end, opening.chain)
         self._durable = self._written
-        self._staged: tuple[Rows, Head] | None = None
+        self._staged: tuple[Rows, bytes, Framed] | None = None
         self._failed: Broken | None = None
         self._closed = False
         rounds.logs.add(self)
@@ -121,26 +124,33 @@ class SqliteLog:
     def stage(self, db: sqlite3.Connection, batches: Batches) -> None:
         """Within a transaction, add the lines; `settle` or `forget` follows."""
         self._check_usable()
-        data, written = frame_batches(batches, self._written, self.durable_seq)
+        framed = frame_batches(batches, self._written, self.durable_seq)
         self._check_holder(db)
-        if not data:
+        if framed is None:
             return
         rows, first = self._rows, b""
         if not rows.number:
             first = frame_header(self.header)
             rows = Rows(insert_session(db, self.header.id, first, rows.holder), first, rows.holder)
-        insert_lines(db, rows.number, self.next_seq, data)
-        self._staged = rows, attrs.evolve(written, end=written.end + len(first))
+        insert_lines(db, rows.number, self.next_seq, framed.lines)
+        self._staged = rows, first, framed
 
     @property
     def standing(self) -> Head:
         """Where the log ends if the transaction that is under way is committed."""
-        return self._written if self._staged is None else self._staged[1]
+        if self._staged is None:
+            return self._written
+        _, first, framed = self._staged
+        return attrs.evolve(framed.head, end=framed.head.end + len(first))
 
     def settle(self) -> None:
         """What was staged is committed."""
         if self._staged is not None:
-            (self._rows, self._written), self._staged = self._staged, None
+            written = self.standing
+            (self._rows, first, framed), self._staged = self._staged, None
+            self._written = written
+            self._index = self._index or SavedIndex.of_new(first)
+            self._index.extend(framed.lines, framed.kinds, framed.link)
 
     def secure(self, head: Head) -> None:
         """What stands up to `head` is durable."""
@@ -155,12 +165,12 @@ class SqliteLog:
         return self._failed or failure
 
     def write_head(self) -> None:
-        """Note outside the file how far the log is durable; a failure is passed over."""
+        """Note outside the file how far the log is durable; see `Advisory`."""
         if self._failed is None and self.durable_seq >= 0:
-            with suppress(OSError, Broken):
+            with suppress(Broken):
                 row = find(self._rounds.database, self.header.id)
                 if row is not None and row.holder == self._rows.holder:  # else it is another's log
-                    self._write_head(self._durable)
+                    self._advisory.write(self._durable, self._index)
 
     def close(self) -> None:
         """Sync what is owed, write the head file, and release the lock last.

@@ -11,6 +11,7 @@ import attrs
 from runtime.storage.errors import LogCorrupt, Unavailable
 from runtime.storage.files import CHUNK
 from runtime.storage.framing import Record
+from runtime.storage.index import SavedIndex
 from runtime.storage.sqlite.database import Database
 from runtime.storage.tail import Scan, scan
 
@@ -86,7 +87,9 @@ _HOLE = b"\n"
 """What is read of an empty row, and where rows are missing: a line that fits nothing."""
 
 
-def scan_rows(database: Database, session_id: str, rows: Rows) -> Scan:
+def scan_rows(
+    database: Database, session_id: str, rows: Rows, saved: SavedIndex | None = None
+) -> Scan:
     """The log as its rows say; raises as `scan` does, and `LogCorrupt` for an unreadable page."""
     lines = RowLines(database, session_id, rows)
     _, newline, more = rows.header.partition(b"\n")
@@ -96,7 +99,7 @@ def scan_rows(database: Database, session_id: str, rows: Rows) -> Scan:
         rest = lines.after(0, 0, None)
     except Unavailable as failure:
         raise _unreadable(lines, session_id, failure) from failure
-    return scan(rows.header + (rest or b""), session_id, path=lines.name)
+    return scan(rows.header + (rest or b""), session_id, path=lines.name, saved=saved)
 
 
 def _unreadable(lines: RowLines, session_id: str, failure: Unavailable) -> LogCorrupt | Unavailable:

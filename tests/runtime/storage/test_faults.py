@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from refold.faults import FailingPort, Fault
 from runtime.storage import (
     JsonlFolder,
     JsonlLog,
@@ -30,32 +31,25 @@ from tests.runtime.storage.logs import (
     framed,
     get,
     intercepted,
-    memory,
     put,
 )
 
 
-class Faults:
-    """Fails the named operations, once each, with the error in the plan."""
+class Faults(FailingPort):
+    """A store in memory over a port that can fail."""
 
     def __init__(self) -> None:
-        self.inner = MemoryPort()
+        super().__init__(MemoryPort())
         self.inner.mkdir(FOLDER)
-        self.plan: dict[str, int] = {}
-        self.short = 0
-        self.calls: list[str] = []
-        self.port = intercepted(self.inner, self._before)
-        self.store = JsonlFolder(FOLDER, self.port)
+        self.store = JsonlFolder(FOLDER, self)
 
-    def _before(self, operation: str, args: tuple[Any, ...]) -> object:
-        self.calls.append(operation)
-        if operation == "pwrite" and self.short:
-            size, self.short = self.short, 0
-            return self.inner.pwrite(args[0], args[1][:size], args[2])
-        code = self.plan.pop(operation, None)
-        if code is not None:
-            raise OSError(code, os.strerror(code))
-        return None
+    def fail(self, **errors: int) -> None:
+        """Let the next call of each operation fail with its errno."""
+        self.faults.extend(Fault(operation, error) for operation, error in errors.items())
+
+    def cut_short(self, size: int) -> None:
+        """Let the next write do no more than `size` bytes."""
+        self.faults.append(Fault("pwrite", short=size))
 
 
 @pytest.fixture
@@ -73,7 +67,7 @@ def log(faults: Faults) -> Iterator[JsonlLog]:
 
 
 def test_a_short_write_is_gone_on_with(faults: Faults, log: JsonlLog) -> None:
-    faults.short = 7
+    faults.cut_short(7)
     log.append([event(1), event(2)])
     log.sync()
     assert [record.seq for record in faults.store.read("demo").records] == [0, 1, 2]
@@ -84,7 +78,8 @@ def test_without_room_the_batch_is_taken_back_and_the_log_goes_on(
     faults: Faults, log: JsonlLog, code: int
 ) -> None:
     before = get(faults.inner, LOG)
-    faults.short, faults.plan["pwrite"] = 9, code
+    faults.cut_short(9)
+    faults.fail(pwrite=code)
     with pytest.raises(StoreFull):
         log.append([event(1), event(2)])
     assert get(faults.inner, LOG) == before
@@ -97,7 +92,7 @@ def test_without_room_the_batch_is_taken_back_and_the_log_goes_on(
 def test_a_batch_that_cannot_be_taken_back_poisons_the_log(
     faults: Faults, log: JsonlLog, operation: str
 ) -> None:
-    faults.plan = {"pwrite": errno.ENOSPC, operation: errno.EIO}
+    faults.fail(pwrite=errno.ENOSPC, **{operation: errno.EIO})
     with pytest.raises(LogFailed):
         log.append([event(1)])
     with pytest.raises(LogFailed):
@@ -106,7 +101,8 @@ def test_a_batch_that_cannot_be_taken_back_poisons_the_log(
 
 def test_a_first_batch_without_room_leaves_no_file(faults: Faults) -> None:
     log = faults.store.create(HEADER)
-    faults.short, faults.plan["pwrite"] = 30, errno.ENOSPC
+    faults.cut_short(30)
+    faults.fail(pwrite=errno.ENOSPC)
     with pytest.raises(StoreFull):
         log.append([event(0)])
     assert faults.store.list() == []
@@ -118,7 +114,7 @@ def test_a_first_batch_without_room_leaves_no_file(faults: Faults) -> None:
 
 def test_a_file_that_cannot_even_be_made_for_lack_of_room_is_tried_again(faults: Faults) -> None:
     log = faults.store.create(HEADER)
-    faults.plan["open"] = errno.ENOSPC
+    faults.fail(open=errno.ENOSPC)
     with pytest.raises(StoreFull):
         log.append([event(0)])
     log.append([event(0)])
@@ -156,7 +152,7 @@ def test_a_failed_sync_is_final_and_never_tried_again(
     faults: Faults, log: JsonlLog, code: int
 ) -> None:
     log.append([event(1)])
-    faults.plan["fdatasync"] = code
+    faults.fail(fdatasync=code)
     with pytest.raises(LogFailed) as first:
         log.sync()
     assert first.value.durable_seq == log.durable_seq == 0
@@ -173,7 +169,7 @@ def test_a_failed_sync_is_final_and_never_tried_again(
 def test_a_failed_sync_of_the_folder_is_final_too(faults: Faults) -> None:
     log = faults.store.create(HEADER)
     log.append([event(0)])
-    faults.plan["sync_directory"] = errno.EIO
+    faults.fail(sync_directory=errno.EIO)
     with pytest.raises(LogFailed):
         log.sync()
     assert log.durable_seq == -1
@@ -183,7 +179,8 @@ def test_a_failed_sync_of_the_folder_is_final_too(faults: Faults) -> None:
 def test_a_failed_write_poisons_the_log_and_frees_it_on_close(
     faults: Faults, log: JsonlLog
 ) -> None:
-    faults.short, faults.plan["pwrite"] = 5, errno.EIO
+    faults.cut_short(5)
+    faults.fail(pwrite=errno.EIO)
     with pytest.raises(LogFailed):
         log.append([event(1)])
     log.close()
@@ -197,7 +194,7 @@ def test_a_failed_write_poisons_the_log_and_frees_it_on_close(
 def test_closing_a_log_whose_sync_fails_says_so_and_frees_it(faults: Faults) -> None:
     log = faults.store.create(HEADER)
     log.append([event(0)])
-    faults.plan["fdatasync"] = errno.EIO
+    faults.fail(fdatasync=errno.EIO)
     with pytest.raises(LogFailed):
         log.close()
     again = faults.store.open("demo")
@@ -210,18 +207,17 @@ def test_closing_frees_the_session_even_if_the_file_cannot_be_closed(faults: Fau
     log.append([event(0)])
     log.write_head()
     log.sync()
-    faults.plan["rename"] = errno.EIO  # the head's own descriptor is closed by then
     closes = 0
 
     def before(operation: str, _args: tuple[Any, ...]) -> None:
         nonlocal closes
         closes += operation == "close"
-        if operation == "close" and closes == 2:
+        if operation == "close":
             raise OSError(errno.EIO, "Input/output error")
 
-    log._port = intercepted(faults.port, before)
+    log._port = intercepted(faults, before)
     log.close()
-    assert closes == 2
+    assert closes == 1
     faults.store.open("demo").close()
 
 
@@ -242,15 +238,15 @@ def test_a_replaced_file_poisons_the_log(faults: Faults, log: JsonlLog) -> None:
 
 
 def test_a_head_file_that_cannot_be_written_fails_nothing(faults: Faults, log: JsonlLog) -> None:
-    faults.plan["rename"] = errno.ENOSPC
+    faults.fail(rename=errno.ENOSPC)
     log.close()
-    assert "rename" not in faults.plan
+    assert all(fault.is_spent for fault in faults.faults)
 
 
 def test_a_recovery_without_room_says_so_and_frees_the_session(faults: Faults) -> None:
     data, ends = framed(batches([1, 2]))
-    faults.inner._files[LOG] = memory(data[: ends[1] + 9])[1]._files[LOG]
-    faults.plan["pwrite"] = errno.ENOSPC
+    put(faults.inner, LOG, data[: ends[1] + 9])
+    faults.fail(pwrite=errno.ENOSPC)
     with pytest.raises(StoreFull):
         faults.store.open("demo")
     assert len(get(faults.inner, LOG)) == ends[1] + 9
@@ -258,7 +254,7 @@ def test_a_recovery_without_room_says_so_and_frees_the_session(faults: Faults) -
 
 
 def test_an_error_of_the_disk_is_told_as_such(faults: Faults, log: JsonlLog) -> None:
-    faults.plan["pread"] = errno.EIO
+    faults.fail(pread=errno.EIO)
     with pytest.raises(Unavailable) as caught:
         faults.store.read("demo")
     assert isinstance(caught.value.__cause__, OSError)
@@ -266,7 +262,7 @@ def test_an_error_of_the_disk_is_told_as_such(faults: Faults, log: JsonlLog) -> 
 
 def test_a_fork_without_room_leaves_nothing(faults: Faults, log: JsonlLog) -> None:
     log.append([event(1, "turn/end")])
-    faults.plan["copy_range"] = errno.ENOSPC
+    faults.fail(copy_range=errno.ENOSPC)
     with pytest.raises(StoreFull):
         faults.store.fork("demo", None, SessionHeader("twin", 1))
     assert not [name for name in faults.inner.listdir(FOLDER) if name.startswith("twin")]

@@ -234,13 +234,30 @@ def test_the_owner_of_a_log_is_known_when_it_is_opened(store: Sessions) -> None:
     log.close()
 
 
-def test_records_of_some_types_are_read_without_the_others(store: Sessions) -> None:
+def test_of_what_stands_before_the_last_sealed_step_some_types_are_read(store: Sessions) -> None:
     log = store.create(HEADER)
-    log.append([event(seq, "ab"[seq % 2], text="x" * 300_000) for seq in range(20)])
+    types = ["a", "b"] * 8 + ["step/start", "a", "request/sealed", "b", "step/start", "a"]
+    log.append([event(seq, type_, text="x" * 300_000) for seq, type_ in enumerate(types)])
     log.close()
     log = store.open("demo")
-    assert len(log.records) == 20
-    assert [record.seq for record in log.records.select({"b"})] == list(range(1, 20, 2))
+    assert len(log.records) == 22
+    found = [record.seq for record in log.records.since_step({"b"})]
+    assert found == [*range(1, 16, 2), *range(16, 22)]
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("types", "from_"), [(["a", "step/start", "a"], 1), (["a", "a"], 0), (["request/sealed"], 0)]
+)
+def test_without_a_sealed_step_the_last_step_counts(
+    store: Sessions, types: list[str], from_: int
+) -> None:
+    log = store.create(HEADER)
+    log.append([event(seq, type_) for seq, type_ in enumerate(types)])
+    log.close()
+    log = store.open("demo")
+    found = [record.seq for record in log.records.since_step(())]
+    assert found == [*range(from_, len(types))]
     log.close()
 
 

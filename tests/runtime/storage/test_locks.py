@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -12,7 +13,16 @@ from typing import Any
 
 import pytest
 
-from runtime.storage import OS, JsonlFolder, LogFailed, Port, SessionBusy, SessionHeader
+from runtime.storage import (
+    OS,
+    JsonlFolder,
+    LogFailed,
+    NotFound,
+    Port,
+    SessionBusy,
+    SessionHeader,
+    StoreFull,
+)
 from runtime.storage.layout import Layout
 from runtime.storage.locks import StoreLock, offset_of
 from tests.runtime.storage.logs import HEADER, event, intercepted, owner_event
@@ -260,3 +270,39 @@ def test_a_lock_that_cannot_be_asked_for_is_no_held_lock(tmp_path: Path) -> None
 
     with pytest.raises(Exception, match="No locks available"):
         JsonlFolder(tmp_path, intercepted(OS, before)).create(HEADER)
+
+
+@pytest.mark.crash
+def test_an_owner_that_has_ended_is_not_named_as_the_holder(tmp_path: Path) -> None:
+    with _holder(tmp_path) as process:
+        pass
+    assert process.returncode is not None
+    first, second = JsonlFolder(tmp_path), JsonlFolder(tmp_path)
+    log = first.open("demo")
+    with pytest.raises(SessionBusy) as caught:
+        second.open("demo")
+    assert (caught.value.pid, caught.value.since) == (None, None)
+    log.close()
+
+
+def test_a_new_log_that_found_no_room_does_not_take_its_next_owners_with_it(
+    tmp_path: Path,
+) -> None:
+    """The lock file is replaced by force while the first owner is within its first write."""
+
+    def take_over_and_fail(operation: str, args: tuple[Any, ...]) -> None:
+        if operation != "pwrite":
+            return
+        (tmp_path / ".lock").unlink()
+        other = JsonlFolder(tmp_path)
+        with pytest.raises(NotFound):
+            other.open("demo")
+        log = other.create(HEADER)
+        log.append([owner_event(0)])
+        log.close()
+        raise OSError(errno.ENOSPC, "no room")
+
+    port = intercepted(OS, take_over_and_fail)
+    with pytest.raises(StoreFull):
+        JsonlFolder(tmp_path, port).create(HEADER).append([event(0)])
+    assert len(JsonlFolder(tmp_path).read("demo").records) == 1

@@ -235,7 +235,7 @@ def test_a_head_file_is_removed_for_good_before_anything_else_is_done(path: Path
     removed = ["unlink demo.head", "sync_directory sessions.db-heads"]
     stray = path.with_name("sessions.db-heads") / "demo.head"
     kept = stray.read_bytes()
-    assert _removals(path, lambda store: store.delete("demo")) == removed
+    assert _removals(path, lambda store: store.delete("demo"))[:2] == removed
     for make in (
         lambda store: store.create(HEADER).close(),
         lambda store: store.adopt(HEADER, b""),

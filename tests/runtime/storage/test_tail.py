@@ -384,3 +384,15 @@ def test_a_log_that_lost_the_checksum_of_its_header_is_not_taken_for_a_foreign_o
     assert HEADER.id == "demo"
     with pytest.raises(LogCorrupt):
         _scan(data.replace(b'"crc"', b'"crb"', 1))
+
+
+def test_a_first_write_whose_first_sector_never_came_held_no_acknowledged_event() -> None:
+    data, _ = framed(batches([9, 9]), synced=False)
+    with pytest.raises(NotFound):
+        _scan(bytes(512) + data[512:])
+
+
+def test_a_log_whose_first_sector_is_gone_behind_a_durable_mark_is_corrupt() -> None:
+    data, _ = framed(batches([9, 9]))
+    with pytest.raises(LogCorrupt):
+        _scan(bytes(512) + data[512:])
