@@ -138,7 +138,10 @@ class JsonlLog:
         """Note outside the log how far it is durable; see `Advisory`."""
         if self._fd is None or self._failed is not None or self.durable_seq < 0:
             return
-        self._advisory.write(self._durable, self._index)
+        with suppress(OSError):
+            named = self._port.lstat(self._layout.log(self.header.id))
+            if named.identity == self._port.fstat(self._fd).identity:  # else it is another's log
+                self._advisory.write(self._durable, self._index)
 
     def close(self) -> None:
         """Sync what is owed, write the head file, and release the lock last.

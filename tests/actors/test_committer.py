@@ -330,6 +330,25 @@ async def test_a_surprise_in_one_log_is_that_logs_end_and_no_other(tmp_path: Pat
             await good.append(TODO, flush=True)
 
 
+async def test_a_surprise_in_a_round_ends_the_logs_in_it_and_not_the_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def surprise(*_: object, **__: object) -> None:
+        raise ValueError("nobody thought of this")
+
+    with trio.fail_after(20):
+        async with storing(tmp_path) as store:
+            for operation in ("write", "sync"):
+                with monkeypatch.context() as patch, suppress(LogFailed, ExceptionGroup):
+                    patch.setattr(FileWriting, operation, surprise)
+                    async with writing(store, operation) as log:
+                        with trio.CancelScope(shield=True), pytest.raises(LogFailed) as failed:
+                            await log.append(TODO, flush=True)
+                assert "ValueError: nobody thought of this" in str(failed.value)
+            async with writing(store, "good") as good:
+                await good.append(TODO, flush=True)
+
+
 async def test_a_full_disk_keeps_what_was_acknowledged_and_says_what_to_do(tmp_path: Path) -> None:
     disk = Disk()
 

@@ -14,6 +14,8 @@ import trio
 
 import refold
 from actors.stores import EmbeddedStore
+from actors.stores.committer import Work
+from actors.stores.rows import RowWriting
 from refold import Call, Hang, Say, Script, Think
 from runtime.errors import LegacyEvent
 from runtime.events import EndReason
@@ -246,6 +248,20 @@ async def test_a_full_file_ends_the_session_and_says_so_and_keeps_what_was_ackno
         again = await runtime.resume("s")
         assert (await again.ask("and now?")).text == "yes"
         assert_sound(runtime, again)
+
+
+def test_a_refused_batch_ends_its_log_for_a_gap_would_follow(path: Path) -> None:
+    store = SqliteFile(path)
+    good, bad = (store.create(SessionHeader(name, 1)) for name in ("good", "bad"))
+    encoded = TODO.at(0, 1).encoded
+    wrong = TODO.at(7, 1).encoded
+    works = [Work(good, print, [[encoded]]), Work(bad, print, [[wrong]])]
+    done = RowWriting(store.rounds).write(works, sync=True)
+    assert [*done.failures] == [bad]
+    assert isinstance(done.failures[bad], LogFailed)
+    assert (done.writes, done.syncs, good.durable_seq, bad.next_seq) == (1, 1, 0, 0)
+    good.close()
+    bad.close()
 
 
 async def test_a_surprise_in_a_transaction_ends_its_logs_and_not_the_thread(

@@ -118,7 +118,7 @@ class Splitting(Wrapped):
 class Renumbering(Wrapped):
     def append(self, expected_seq: int, batch: Sequence[bytes]) -> None:
         del expected_seq
-        seq = self._count or len([*self._inner.events()])
+        seq = self._count or len([*self._inner.events(())])
         again = [_renumbered(event, seq + place) for place, event in enumerate(batch)]
         self._inner.append(seq, again)
         self._count = seq + len(batch)
@@ -135,7 +135,7 @@ class Dropping(Wrapped):
     def append(self, expected_seq: int, batch: Sequence[bytes]) -> None:
         self._count += 1
         if self._count % 2:
-            seq = self._sent = getattr(self, "_sent", len([*self._inner.events()]))
+            seq = self._sent = getattr(self, "_sent", len([*self._inner.events(())]))
             self._inner.append(seq, [_renumbered(e, seq + n) for n, e in enumerate(batch)])
             self._sent += len(batch)
 

@@ -2,7 +2,7 @@
 
 The states are made from images of the files at each commit; see `images`. Every state is opened,
 read and, one in ten, written to. How many of each kind were tried is printed;
-REFOLD_CRASH_SECONDS says for how long, by default twenty seconds.
+A third of REFOLD_CRASH_SECONDS is spent on it, by default twenty seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.crash.images import Journal, Recorder, State, play, states
 from tests.runtime.storage.databases import sql
 from tests.runtime.storage.logs import event
 
-SECONDS = float(os.environ.get("REFOLD_CRASH_SECONDS", "20"))
+SECONDS = float(os.environ.get("REFOLD_CRASH_SECONDS", "60")) / 3
 
 
 @attrs.define
@@ -237,9 +237,8 @@ class Uncounting:
         return self._inner.execute(statement, *values)
 
 
-def _durable_at_once(log: SqliteLog) -> None:
-    if log._staged is not None:
-        (log._rows, log._written, _), log._staged = log._staged, None
+def _durable_at_once(log: SqliteLog, settle: Any = SqliteLog.settle) -> None:
+    settle(log)
     log._durable = log._written
 
 

@@ -74,6 +74,9 @@ class Holder:
 
 OWNER: Owner = this_process()
 
+_TYPES = ("session/owner", "todo/write", "turn/end")
+"""All that these checks write."""
+
 
 def todo(text: str) -> Draft:
     return draft(TodoWrite((Todo(text, "pending"),)))
@@ -97,7 +100,7 @@ async def begin(store: Store, session_id: str) -> Holder:
 async def take(store: Store, session_id: str) -> Holder:
     """An existing session, with what its log holds; not claimed yet."""
     grant = await store.acquire(session_id)
-    return Holder(grant, [event.encoded for event in grant.events()])
+    return Holder(grant, [event.encoded for event in grant.events(_TYPES)])
 
 
 async def take_over(stores: Stores, store: Store, session_id: str) -> Holder | None:

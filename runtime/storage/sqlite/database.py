@@ -13,17 +13,17 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from runtime.storage.errors import LogFailed, NoStoreFile, StoreFull, Unavailable
-from runtime.storage.files import reported
+from runtime.storage.files import exists, reported
 from runtime.storage.port import Port
 from runtime.storage.sqlite.layout import SqliteLayout
 from runtime.storage.sqlite.making import (
     BUSY_SECONDS,
     WAL_BYTES,
-    check_ours,
     connect,
     identity_of,
     is_there,
     make_file,
+    open_ours,
     prepare,
 )
 
@@ -125,14 +125,16 @@ class Database:
             return self._reader
         if self._reader is not None:
             self._reader.close()
-        self._reader = connect(self._layout.path, "ro")
+        self._reader, self._read_from = None, found
         try:
-            check_ours(self._reader, self._layout.path)
-        except BaseException:
-            self._reader.close()
-            self._reader = None
-            raise
-        self._read_from = found
+            self._reader = open_ours(self._layout.path, "ro")
+        except sqlite3.OperationalError as error:
+            hindered = error.sqlite_errorcode & 0xFF in _HINDERED
+            if not hindered or exists(self._port, self._layout.wal):
+                raise
+            # Nothing can be made beside it, and nothing has to be there: a file at rest.
+            self._reader = open_ours(self._layout.path, "ro&immutable=1")
+            self._read_from = None  # it would not see what is written from now on
         return self._reader
 
     def _connected(self) -> sqlite3.Connection:
@@ -184,6 +186,8 @@ class Database:
         except UnicodeDecodeError as error:  # in what SQLite says of a damaged schema
             raise Unavailable(self.name, "its schema is damaged") from error
 
+
+_HINDERED = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY})
 
 _NOTHING_WRITTEN = frozenset(
     {

@@ -5,16 +5,16 @@ from __future__ import annotations
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import attrs
 
-from runtime.errors import Broken, RefoldError
+from runtime.errors import RefoldError
 from runtime.storage.address import SCHEME
 from runtime.storage.advisory import Advisory
-from runtime.storage.errors import AlreadyExists, NotFound
+from runtime.storage.errors import AlreadyExists, NotFound, Unavailable
 from runtime.storage.files import check_local, exists, remove, reported, write_file
 from runtime.storage.fork import fork_point, seeded
 from runtime.storage.framing import frame_header
@@ -77,7 +77,7 @@ class SqliteFile:
             self._check_free(header.id)
             frame_header(header)  # refused now rather than at the first append
             cut = unreported(self._quarantine(header.id), (0,), "partial")
-            remove(self._port, self._layout.head(header.id))  # it must not judge the new log
+            self._drop_head(header.id)  # it must not judge the new log
             rows = Rows(0, b"", secrets.token_hex(8))
             return self._log(RowOpening(header, rows, recovered=cut), release)
 
@@ -101,7 +101,9 @@ class SqliteFile:
         found = self._scan(source_id, source)
         point = fork_point(found, seq)
         with self._adding(seeded(header, found, point)) as (db, number):
-            copy_lines(db, source.number, point.seq, number)
+            if not copy_lines(db, source.number, point, number):
+                what = "the source changed while it was copied"
+                raise Unavailable(name_of(self._database, source_id), what)
 
     def adopt(self, header: SessionHeader, lines: bytes) -> None:
         name = name_of(self._database, check_session_id(header.id))
@@ -116,7 +118,7 @@ class SqliteFile:
             rows, before = self._find(header.id), self.raw(header.id)
             kept = self._layout.damaged(self._port, header.id)
             write_file(self._port, kept, before, sync=True)
-            remove(self._port, self._layout.head(header.id))  # it vouches for what was
+            self._drop_head(header.id)  # it vouches for what was
             with self._database.transaction(durable=True) as db:
                 if dropped[1]:
                     keep_torn(db, header.id, *dropped)
@@ -132,7 +134,7 @@ class SqliteFile:
             number = self._find(session_id).number
             for copy in self._layout.damaged_copies(self._port, session_id):
                 remove(self._port, copy)
-            remove(self._port, self._layout.head(session_id))
+            self._drop_head(session_id)
             remove(self._port, self._layout.index(session_id))
             with self._database.transaction(durable=True) as db:
                 delete_rows(db, number, session_id)
@@ -160,8 +162,7 @@ class SqliteFile:
     def close(self) -> None:
         """Empty the write-ahead log and let go of the file; for when every log is closed."""
         if not self.rounds.logs:
-            with suppress(Broken):  # what was committed stands in the write-ahead log
-                self._database.tidy()
+            self._database.tidy()
         self._database.close()
 
     def _log(self, opening: RowOpening, release: Callable[[], None]) -> SqliteLog:
@@ -173,6 +174,11 @@ class SqliteFile:
     def _advisory(self, session_id: str, indexed: int = 0) -> Advisory:
         head, index = self._layout.head(session_id), self._layout.index(session_id)
         return Advisory(self._port, head, index, indexed)
+
+    def _drop_head(self, session_id: str) -> None:
+        """Remove the head file for good: a power cut must not bring it back."""
+        if remove(self._port, self._layout.head(session_id)):
+            self._port.sync_directory(self._layout.heads)
 
     def _recover(self, session_id: str) -> RowOpening:
         rows = attrs.evolve(self._find(session_id), holder=secrets.token_hex(8))
@@ -230,7 +236,7 @@ class SqliteFile:
         """A transaction that adds a session, and the number of its row."""
         with self._locked(header.id) as release:
             self._check_free(header.id)
-            remove(self._port, self._layout.head(header.id))  # it must not judge the new log
+            self._drop_head(header.id)  # it must not judge the new log
             with self._database.transaction(durable=True) as db:
                 yield db, insert_session(db, header.id, frame_header(header), "")
             release()

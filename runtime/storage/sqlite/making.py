@@ -116,7 +116,10 @@ def identity_of(port: Port, path: Path) -> tuple[int, int] | None:
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:
-    """A connection that begins and ends no transaction by itself; `mode` is "rw" or "ro"."""
+    """A connection that begins and ends no transaction by itself.
+
+    `mode` is "rw", "ro", or "ro&immutable=1" for a file that nobody writes to meanwhile.
+    """
     db = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}",
         uri=True,
@@ -141,6 +144,17 @@ def check_ours(db: sqlite3.Connection, path: Path) -> None:
     [(version,)] = db.execute("PRAGMA user_version").fetchall()
     if version != _VERSION:
         raise NoStoreFile(str(path), f"a store of version {version} where {_VERSION} is known")
+
+
+def open_ours(path: Path, mode: str) -> sqlite3.Connection:
+    """A connection to a file that is a store; raises as `check_ours` does."""
+    db = connect(path, mode)
+    try:
+        check_ours(db, path)
+    except BaseException:
+        db.close()
+        raise
+    return db
 
 
 def prepare(db: sqlite3.Connection, path: Path) -> None:

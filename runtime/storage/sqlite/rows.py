@@ -10,6 +10,7 @@ import attrs
 
 from runtime.storage.errors import LogCorrupt, Unavailable
 from runtime.storage.files import CHUNK
+from runtime.storage.framing import Record
 from runtime.storage.index import SavedIndex
 from runtime.storage.sqlite.database import Database
 from runtime.storage.tail import Scan, scan
@@ -206,13 +207,20 @@ def change_row(db: sqlite3.Connection, number: int, header: bytes, holder: str) 
     db.execute(query, (header, holder, number))
 
 
-def copy_lines(db: sqlite3.Connection, source: int, last_seq: int, target: int) -> None:
-    """Within a transaction, give one session the lines of another up to that of `last_seq`."""
+def copy_lines(db: sqlite3.Connection, source: int, last: Record, target: int) -> bool:
+    """Within a transaction, give one session the lines of another up to the record `last`.
+
+    False if that record is not there any more; its checksum stands for all before it.
+    """
     query = (
         "INSERT INTO lines SELECT ?, seq, line FROM lines WHERE session = ? AND seq <= ? "
         "ORDER BY seq"
     )
-    db.execute(query, (target, source, last_seq))
+    copied = db.execute(query, (target, source, last.seq)).rowcount
+    query = "SELECT line FROM lines WHERE session = ? AND seq = ?"
+    found = db.execute(query, (target, last.seq)).fetchall()
+    digits = b'{"crc":"%b"' % last.crc.encode()
+    return copied == last.seq + 1 and found[0][0].startswith(digits)
 
 
 def delete_rows(db: sqlite3.Connection, number: int, session_id: str) -> None:

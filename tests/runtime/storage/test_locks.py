@@ -306,3 +306,17 @@ def test_a_new_log_that_found_no_room_does_not_take_its_next_owners_with_it(
     with pytest.raises(StoreFull):
         JsonlFolder(tmp_path, port).create(HEADER).append([event(0)])
     assert len(JsonlFolder(tmp_path).read("demo").records) == 1
+
+
+def test_a_log_that_was_taken_over_vouches_for_nothing_when_it_closes(tmp_path: Path) -> None:
+    log = JsonlFolder(tmp_path).create(HEADER)
+    log.append([event(0)])
+    log.append([event(1)])
+    log.close()
+    old = JsonlFolder(tmp_path).open("demo")
+    (tmp_path / ".lock").unlink()
+    other = JsonlFolder(tmp_path)
+    first, line, *_ = other.raw("demo").splitlines(keepends=True)
+    other.replace(HEADER, line, (len(first + line), b""))
+    old.close()
+    assert len(other.read("demo").records) == 1

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sqlite3
 import stat
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from runtime.storage import (
+    OS,
     AlreadyExists,
     JsonlFolder,
     LogCorrupt,
@@ -17,12 +19,13 @@ from runtime.storage import (
     SessionBusy,
     SessionHeader,
     SqliteFile,
+    Unavailable,
     frame_header,
 )
 from runtime.storage.head import Head
 from runtime.storage.sqlite import database, making
 from tests.runtime.storage.databases import closed, database_of, fill, sql, texts
-from tests.runtime.storage.logs import HEADER, batches, event, framed, owner_event
+from tests.runtime.storage.logs import HEADER, batches, event, framed, intercepted, owner_event
 
 TWIN = SessionHeader("twin", 9)
 
@@ -191,6 +194,57 @@ def test_a_fork_is_durable_when_it_returns_and_its_source_may_be_open(path: Path
     store.fork("demo", None, TWIN)
     assert store.open("twin").durable_seq == 1
     log.close()
+
+
+@pytest.mark.parametrize("change", ["repaired", "deleted"])
+def test_a_source_that_changes_while_it_is_forked_leaves_no_fork(path: Path, change: str) -> None:
+    store, other = SqliteFile(path), SqliteFile(path)
+    log = store.create(HEADER)
+    log.append([event(0), event(1, "turn/end")])
+    log.close()
+
+    def meanwhile(operation: str, args: tuple[object, ...]) -> None:
+        if operation == "lock":
+            store._port = store._locks._port = OS
+            if change == "deleted":
+                other.delete("demo")
+                return
+            whole, ends = framed([[event(0, text="other"), event(1, "turn/end")]])
+            other.replace(HEADER, whole[ends[0] :], (0, b""))
+
+    store._locks._port = intercepted(OS, meanwhile)
+    with pytest.raises(Unavailable, match="changed while it was copied"):
+        store.fork("demo", None, TWIN)
+    assert "twin" not in store.list()
+
+
+def _removals(path: Path, work: Callable[[SqliteFile], object]) -> list[str]:
+    """What the work does to the names of files, up to the first thing that it commits."""
+    seen: list[str] = []
+
+    def before(operation: str, args: tuple[object, ...]) -> None:
+        if operation in ("unlink", "sync_directory", "rename"):
+            seen.append(f"{operation} {Path(str(args[0])).name}")
+
+    work(SqliteFile(path, intercepted(OS, before)))
+    return seen
+
+
+def test_a_head_file_is_removed_for_good_before_anything_else_is_done(path: Path) -> None:
+    closed(path)
+    removed = ["unlink demo.head", "sync_directory sessions.db-heads"]
+    stray = path.with_name("sessions.db-heads") / "demo.head"
+    kept = stray.read_bytes()
+    assert _removals(path, lambda store: store.delete("demo"))[:2] == removed
+    for make in (
+        lambda store: store.create(HEADER).close(),
+        lambda store: store.adopt(HEADER, b""),
+        lambda store: store.replace(HEADER, b"", (0, b"")),
+    ):
+        stray.write_bytes(kept)  # as a power cut may leave it
+        seen = _removals(path, make)
+        at = seen.index(removed[0])
+        assert seen[at : at + 2] == removed
 
 
 def test_when_a_session_was_written_to_is_known_from_its_last_event(path: Path) -> None:

@@ -356,11 +356,15 @@ def test_an_error_in_reading_is_no_corruption(path: Path) -> None:
     store.list()
     database = database_of(store)
     assert database._reader is not None
-    ioerr = Failing(database._reader, "SELECT", sqlite3.SQLITE_IOERR_READ)
+    inner = database._reader
+    for start in ("SELECT", "SELECT coalesce(CAST(line"):
+        ioerr = Failing(inner, start, sqlite3.SQLITE_IOERR_READ)
+        database._reader = cast("sqlite3.Connection", ioerr)
+        for ask in (store.read, store.open, store.raw):
+            with pytest.raises(Unavailable, match="on purpose"):
+                ask("demo")
+    ioerr = Failing(inner, "SELECT CAST(header", sqlite3.SQLITE_IOERR_READ)
     database._reader = cast("sqlite3.Connection", ioerr)
-    for ask in (store.read, store.open, store.raw):
-        with pytest.raises(Unavailable, match="on purpose"):
-            ask("demo")
     assert store.written_at("demo") == 0
     store.close()
     assert len(texts(store)) == 4
@@ -370,10 +374,31 @@ def test_a_schema_that_is_no_text_any_more_is_told(path: Path) -> None:
     store = closed(path)
     store.close()
     data = path.read_bytes()
-    path.write_bytes(data.replace(b"CREATE TABLE lines (", b"CREATE TABLE \xff\xfe\xfd\xfc\xfb ("))
+    damaged = data.replace(
+        b"CREATE TABLE sessions (", b"CREATE TABLE \xff\xfe\xfd\xfc\xfb\xfa\xf9\xf8 ("
+    )
+    assert damaged != data
+    path.write_bytes(damaged)
     for ask in (store.list, lambda: store.read("demo")):
         with pytest.raises(Unavailable):
             ask()
+
+
+def test_what_sqlite_says_may_be_no_text(path: Path) -> None:
+    store = closed(path)
+    store.list()
+
+    class Mumbling(Failing):
+        def execute(self, statement: str, *values: object) -> None:
+            del statement, values
+            b"\xac".decode()
+
+    database = database_of(store)
+    assert database._reader is not None
+    database._reader = cast("sqlite3.Connection", Mumbling(database._reader, "", 0))
+    with pytest.raises(Unavailable, match="its schema is damaged"):
+        store.list()
+    store.close()
 
 
 def test_a_damaged_id_does_not_stop_the_list_of_the_others(path: Path) -> None:

@@ -8,8 +8,9 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import count
 from pathlib import Path
@@ -430,6 +431,69 @@ def test_a_file_that_cannot_be_written_to_says_so_and_the_log_stands_as_it_was(p
     log.append([event(4)])
     log.close()
     assert len(texts(store)) == 5
+
+
+READER = """
+import os, sys
+from pathlib import Path
+from runtime.storage import SqliteFile, Unavailable
+store = SqliteFile(Path(sys.argv[1]))
+if os.geteuid() == 0:
+    os.setuid(65534)  # whom permissions bind
+assert not os.access(store.folder, os.W_OK)
+for _ in range(2):
+    try:
+        print(store.list(), len(store.read("demo").records))
+    except Unavailable as error:
+        print("Unavailable:", error.reason)
+try:
+    store.open("demo")
+except Unavailable as error:
+    print("Unavailable:", error.reason)
+"""
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that other users can reach."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made) / "store"
+        folder.mkdir()
+        folder.parent.chmod(0o755)
+        yield folder
+        folder.chmod(0o755)
+
+
+def _read_as_another(path: Path) -> list[str]:
+    for file in path.parent.rglob("*"):
+        file.chmod(0o755 if file.is_dir() else 0o644)
+    path.parent.chmod(0o555)
+    done = subprocess.run(
+        [sys.executable, "-c", READER, str(path)],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stdout.splitlines()
+
+
+def test_a_file_at_rest_is_read_where_nothing_can_be_written(public: Path) -> None:
+    closed(public / "s.db")
+    read = _read_as_another(public / "s.db")
+    assert read == ["['demo'] 4", "['demo'] 4", "Unavailable: Permission denied"]
+
+
+def test_a_file_that_was_not_closed_cannot_be_read_where_nothing_can_be_written(
+    public: Path,
+) -> None:
+    store = SqliteFile(public / "other.db")
+    fill(store)
+    for suffix in ("", "-wal"):
+        (public / f"s.db{suffix}").write_bytes((public / f"other.db{suffix}").read_bytes())
+    for said in _read_as_another(public / "s.db"):
+        assert said.startswith("Unavailable: ")
 
 
 def test_another_program_s_transaction_is_waited_for_and_then_told(
