@@ -86,7 +86,7 @@ def _tagged(table: Mapping[str, type]) -> Callable[[object, Any], object]:
     hooks: dict[object, Callable[[Any, Any], object]] = {}  # filled late: blocks hold blocks
 
     def structure(value: object, _type: Any) -> object:
-        if not isinstance(value, Mapping):
+        if type(value) is not dict and not isinstance(value, Mapping):
             raise Misfit("expected an object with a type")
         fields = dict(value)
         tag = fields.pop("type", None)
@@ -120,7 +120,7 @@ def _structure_factory(cls: type) -> Callable[[Any, Any], Any]:
     )
 
     def structure(value: object, kind: Any) -> Any:
-        if not isinstance(value, Mapping):
+        if type(value) is not dict and not isinstance(value, Mapping):
             raise Misfit(f"expected an object, got {type(value).__name__}")
         return inner(value, kind)
 

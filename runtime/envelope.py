@@ -131,6 +131,10 @@ def decode_line(line: bytes) -> Event:
     return decode_event(record, line)
 
 
+_JUDGED = frozenset({*SURFACE, LEGACY_TYPE, "request/header"})
+
+_PLAIN = frozenset({"type", "seq", "time", "data"})
+
 _ENVELOPE = frozenset({"type", "seq", "time", "data", "sourceEventSeqs", "surfaceOp"})
 
 
@@ -140,6 +144,8 @@ def _parse_fields(
     type_ = record.get("type")
     if not isinstance(type_, str) or "data" not in record:
         raise InvalidEvent(str(type_), "needs a type and data", seq)
+    if record.keys() == _PLAIN and type_ not in _JUDGED:
+        return type_, record["data"], None, None
     refuse_legacy(type_, record["data"], seq)
     if not record.keys() <= _ENVELOPE:
         unknown = ", ".join(sorted(record.keys() - _ENVELOPE))
