@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias, Unpack, get_args
 
+import attrs
 import httpx2
 import trio
 
@@ -23,16 +23,30 @@ from actors.session_log import Feed
 from actors.stores import Grant, Store, open_store
 from actors.waits import Waits
 from actors.wire import HttpModel, Model, close_client, make_client
-from runtime.events import Owner
+from runtime.errors import Refused
 from runtime.llm.chunks import Chunk
 from runtime.llm.providers import Provider, find_provider, read_key, split_model
 from runtime.storage.errors import SessionBusy
 from runtime.storage.header import SessionHeader, check_session_id
+from runtime.storage.owners import this_process
 
 NAMING_SECONDS, NAMING_TRIES = 0.02, 50
 """How often, and how long apart, a session is asked for whose holder has not named itself yet."""
 
 Durability: TypeAlias = Literal["power", "process", "none"]
+
+
+@attrs.define(eq=False)
+class AgentOpen(Refused):
+    """A session that cannot be deleted while this runtime has an agent on it."""
+
+    session: str
+
+    def __str__(self) -> str:
+        return (
+            f"session {self.session!r} has an agent in this runtime; close the agent, and then "
+            "delete the session"
+        )
 
 
 class Runtime:
@@ -50,8 +64,7 @@ class Runtime:
         self._durability: Durability = durability
         self._nursery = nursery
         self._client: httpx2.AsyncClient | None = None  # made when it is first needed
-        owner = Owner(socket.gethostname(), os.getpid(), _boot_id())
-        self._host = Host(store, owner, now_ms, self._find, self._find_model)
+        self._host = Host(store, this_process(), now_ms, self._find, self._find_model)
         self._records = [given for given in providers if isinstance(given, Provider)]
         self._scripts = {given.name: given for given in providers if isinstance(given, Script)}
         self._agents: list[Agent] = []
@@ -107,7 +120,8 @@ class Runtime:
         """Start an agent on a copy of a session's log up to the `turn/end` at seq `at`.
 
         By default the last one. The parent is not changed and may be running. Raises
-        `NoForkPoint` with the nearest `turn/end` before any other seq, else as `resume`.
+        `NoForkPoint` with the nearest `turn/end` before any other seq, else as `resume`; of a
+        refusal no session is left. `HistoryUnbalanced` names the `turn/end` to fork at instead.
         """
         header = SessionHeader(
             new_id(),
@@ -120,7 +134,24 @@ class Runtime:
         if "model" in options:
             self._find(split_model(options["model"])[0])
         await self.store.fork(check_session_id(session_id), at, header)
-        return await self._open(await _acquire(self.store, header.id), options, continues=False)
+        try:
+            grant = await _acquire(self.store, header.id)
+            return await self._open(grant, options, continues=False)
+        except Refused:
+            with trio.CancelScope(shield=True):
+                await self.store.delete(header.id)  # nobody has learned of it
+            raise
+
+    async def delete(self, session_id: str) -> None:
+        """Remove a stored session with all that is kept of it, for good.
+
+        Raises `AgentOpen` while this runtime has an agent on it, parked or not, `SessionBusy`
+        while somebody else has it open, and `NotFound`.
+        """
+        check_session_id(session_id)
+        if any(a.session_id == session_id and not a.closed for a in self._agents):
+            raise AgentOpen(session_id)
+        await self.store.delete(session_id)
 
     async def list(self) -> list[str]:
         """The ids of the stored sessions."""
@@ -201,13 +232,6 @@ async def _acquire(store: Store, session_id: str) -> Grant:
     return await store.acquire(session_id)
 
 
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return "unknown"
-
-
 @asynccontextmanager
 async def open_runtime(
     store: str | Path | Store,
@@ -216,7 +240,9 @@ async def open_runtime(
     durability: Durability = "power",
     park_after: float | None = 600.0,
 ) -> AsyncIterator[Runtime]:
-    """The runtime over the store at `store` (a folder, or `memory:`), or over a ready one.
+    """The runtime over the store at `store`, or over a ready one.
+
+    A store is found under a folder's path, `sqlite:///FILE`, or `memory:`.
 
     `providers` are records that replace built-in ones of the same name, and scripted models.
     `durability` is what an acknowledged event of a new session survives: the loss of `power`, the

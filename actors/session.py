@@ -32,10 +32,11 @@ from actors.stores import Grant, Store
 from actors.wire import Model
 from runtime.envelope import decode_line
 from runtime.errors import HistoryUnbalanced
-from runtime.events import EndReason, Owner
+from runtime.events import SURFACE, EndReason, Owner
 from runtime.llm.chunks import Chunk
 from runtime.llm.providers import Provider
 from runtime.request import rebuild_request
+from runtime.rules import last_balanced_end
 from runtime.session import Session
 from runtime.storage.errors import Fenced, LogFailed, StoreFull
 from runtime.storage.reader import LogReader
@@ -151,12 +152,13 @@ _LOOP = Spec(
 """A loop is restarted from what the log says, unless it is the log or the checks that failed."""
 
 
-def _check_history(live: LiveLog, options: AgentOptions, host: Host) -> None:
+def _check_history(live: LiveLog, grant: Grant, options: AgentOptions, host: Host) -> None:
     """Refuse what cannot go on before anything is written; the open step's calls get results."""
     step = live.rules.structure.step
     unanswered = live.rules.pairing.unbalanced(() if step is None else step.waiting)
     if unanswered:
-        raise HistoryUnbalanced(unanswered)
+        balanced = last_balanced_end(grant.events((*SURFACE, "turn/end")))
+        raise HistoryUnbalanced(unanswered, balanced)
     configure(options, live.session.header, host.find)
 
 
@@ -164,7 +166,7 @@ async def _start_writer(
     tree: Supervisor, live: LiveLog, grant: Grant, options: AgentOptions, host: Host
 ) -> SessionLog:
     spec = Spec("log writer", mailbox=64, shutdown=30)
-    check = partial(_check_history, live, options, host)
+    check = partial(_check_history, live, grant, options, host)
     writer = await tree.start(log_writer, live, grant, host.owner, host.clock, check, spec=spec)
     return SessionLog(live, writer)
 

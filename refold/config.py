@@ -18,6 +18,7 @@ import attrs
 
 from runtime.config import Config, InvalidConfig, parse_config
 from runtime.errors import Refused
+from runtime.storage.address import within
 
 NAME = "refold.toml"
 """What a configuration file is called."""
@@ -42,8 +43,8 @@ def load_config(path: str | Path | None = None) -> Config:
 
     Looked for are the file that `REFOLD_CONFIG` names, `refold.toml` in the current folder, and
     `refold/refold.toml` in `XDG_CONFIG_HOME` or `~/.config`. The first one counts, whole; nothing
-    is merged. A relative `store` is taken from the file's own folder. Raises `InvalidConfig`, and
-    `ConfigUnreadable`, also where a file that was named is not there.
+    is merged. A relative path in `store` is taken from the file's own folder. Raises
+    `InvalidConfig`, and `ConfigUnreadable`, also where a file that was named is not there.
     """
     named = path or os.environ.get("REFOLD_CONFIG")
     if named:
@@ -69,7 +70,10 @@ def _load(path: Path) -> Config:
     config = parse_config(_parse(path), path)
     if config.store is None:
         return config
-    return attrs.evolve(config, store=_resolved(config.store, path))
+    try:
+        return attrs.evolve(config, store=within(path.parent, config.store))
+    except RuntimeError:
+        raise InvalidConfig(str(path), "store", "begins with a home that is not known") from None
 
 
 def _parse(path: Path) -> dict[str, Any]:
@@ -79,13 +83,6 @@ def _parse(path: Path) -> dict[str, Any]:
         raise ConfigUnreadable(str(path), error.strerror or str(error)) from error
     except (ValueError, RecursionError) as error:
         raise InvalidConfig(str(path), "the file", f"is not TOML ({error})") from None
-
-
-def _resolved(store: Path, path: Path) -> Path:
-    try:
-        return path.parent / store.expanduser()
-    except RuntimeError:
-        raise InvalidConfig(str(path), "store", "begins with a home that is not known") from None
 
 
 def load_tools(config: Config) -> list[Callable[..., Any]]:

@@ -94,13 +94,15 @@ class Divergence:
 class Comparison:
     """How two request bodies relate; `kept_bytes` of the first begin the second.
 
-    `kept_share` leaves the closing brackets out: 1 means that nothing of the first body was lost.
+    `kept_share` leaves the first body's ending out, its `closing_bytes`: 1 means that nothing of it
+    was lost.
     """
 
     bodies: tuple[bytes, bytes] = attrs.field(repr=False)
     kept_bytes: int
     kept_share: float
     divergence: Divergence | None
+    closing_bytes: int
     header_drift: tuple[Difference, ...]
 
     @property
@@ -132,7 +134,7 @@ def compare_steps(one: StepRequest, other: StepRequest) -> Comparison:
         divergence = Divergence(kept, path, _cause(*_in_log_order(one, other), path, kept))
     drift = compare_headers(one.request.header, other.request.header)
     share = kept_share(kept, len(bodies[0]), one.codec)
-    return Comparison(bodies, kept, share, divergence, tuple(drift))
+    return Comparison(bodies, kept, share, divergence, len(one.wire.tail), tuple(drift))
 
 
 def _parting(one: Any, other: Any, path: str = "") -> str:

@@ -19,6 +19,7 @@ from runtime.json import Json
 from runtime.llm.chat import QUIRKS, ExtraRefused
 from runtime.llm.providers import InvalidModelName, InvalidProvider, Provider, split_model
 from runtime.llm.wires import CHAT, WIRES
+from runtime.storage.address import SCHEME, is_address
 
 
 @attrs.define(eq=False)
@@ -37,12 +38,12 @@ class InvalidConfig(Refused):
 class Config:
     """What a configuration file sets; what it leaves out is None or empty.
 
-    `path` is the file. `tools` are names such as `package.module:function`; `providers` replace
-    built-in ones of the same name.
+    `path` is the file. `store` is the address of a store, as `refold.open` takes it. `tools` are
+    names such as `package.module:function`; `providers` replace built-in ones of the same name.
     """
 
     path: Path | None = None
-    store: Path | None = None
+    store: str | None = None
     model: str | None = None
     system: str | None = None
     tools: tuple[str, ...] = ()
@@ -107,11 +108,11 @@ _text = _typed(str, "text")
 _switch = _typed(bool, "true or false")
 
 
-def _path(at: _Place, value: Any) -> Path:
-    text = _text(at, value)
-    if not text or "\0" in text:
-        raise at.refuses('must be a folder, such as "sessions"')
-    return Path(text)
+def _store(at: _Place, value: Any) -> str:
+    text = str(_text(at, value))
+    if not text.removeprefix(SCHEME) or "\0" in text or not is_address(text):
+        raise at.refuses('must be a folder, such as "sessions", or sqlite:///FILE')
+    return text
 
 
 def _model(at: _Place, value: Any) -> str:
@@ -205,7 +206,7 @@ def _written_as(at: _Place, key: str) -> _Place:
 
 
 _TOP: Mapping[str, _Reader] = {
-    "store": _path,
+    "store": _store,
     "model": _model,
     "system": _text,
     "tools": _tools,

@@ -198,13 +198,21 @@ class NoRequestHeader(Refused):
 
 @attrs.define(eq=False)
 class HistoryUnbalanced(Refused):
-    """Tool calls of closed steps that never got a result (design 3.3)."""
+    """Tool calls of closed steps that never got a result (design 3.3).
+
+    `seqs` are those of the messages that hold them; `fork_at` is the last `turn/end` where every
+    call had its result, None where there is none.
+    """
 
     seqs: tuple[int, ...]
+    fork_at: int | None = None
 
     def __str__(self) -> str:
         seqs = ", ".join(map(str, self.seqs))
+        advice = "start a new session, since no turn ended before them"
+        if self.fork_at is not None:
+            advice = f"fork the session at seq {self.fork_at}, the last turn/end without any"
         return (
             f"the assistant messages at seq {seqs} hold tool calls that were never answered; such "
-            "a history is never sent: fork the session at a turn/end before them"
+            f"a history is never sent: {advice}"
         )

@@ -58,6 +58,20 @@ def test_runtime_has_no_tasks_no_threads_no_clock_and_no_network() -> None:
     assert found == [f"{path} imports threading" for path in guards]
 
 
+def test_the_command_line_knows_stores_by_their_addresses_alone() -> None:
+    kinds = {"JsonlFolder", "SqliteFile", "Layout", "SqliteLayout", "LogFiles"}
+    found = {
+        (path.name, alias.name)
+        for folder in ("refold/cli", "refold/chat")
+        for path in modules(folder)
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name in kinds
+    }
+    assert found == set()
+
+
 def test_runtime_starts_no_thread_and_waits_for_none() -> None:
     used = {
         node.attr

@@ -176,7 +176,9 @@ class Committer(Generic[L]):
         writing = [work for work in works if work.batches and work.log not in self._failed]
         if not writing:
             return
-        done = self._writing.write(writing, sync=any(work.sync for work in works))
+        sync = any(work.sync for work in works)
+        logs = [work.log for work in writing]
+        done = _contained(logs, lambda: self._writing.write(writing, sync=sync))
         self._failed |= done.failures
         self.statistics.writes += done.writes
         self.statistics.syncs += done.syncs
@@ -196,7 +198,7 @@ class Committer(Generic[L]):
         for log in logs:
             self._dirty.pop(log, None)
         if logs:
-            done = self._writing.sync(logs)
+            done = _contained(logs, lambda: self._writing.sync(logs))
             self._failed |= done.failures
             asked = min(done.syncs, len(wanted))
             self.statistics.syncs += asked
@@ -226,6 +228,15 @@ def _merge(taken: list[Work[L]]) -> dict[L, Work[L]]:
 def _deliver_all(outcomes: list[Delivery]) -> None:
     for deliver, outcome in outcomes:
         deliver(outcome)
+
+
+def _contained(logs: Sequence[L], work: Callable[[], Done[L]]) -> Done[L]:
+    """What came of work for these logs. A surprise is their end and must not end the thread."""
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the next round goes on
+        reason = f"{type(error).__name__}: {error}"
+        return Done({log: LogFailed(log.header.id, reason, log.durable_seq) for log in logs})
 
 
 def failure_of(log: Log, work: Callable[[], object]) -> Broken | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 import attrs
 import trio
@@ -37,7 +37,7 @@ WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH, signal
 class Wanted:
     """What a chat is opened with; without `session` it is a new one, for which `name` is."""
 
-    store: Path
+    store: str
     session: str | None
     name: str | None
     options: AgentOptions
@@ -91,8 +91,13 @@ async def _opened(
         _introduce(conversation, wanted)
         with _log_lines(teller.note):
             if screen is None:
-                return await answer_lines(conversation, feed, signals)
-            return await talk(conversation, feed, screen, signals)
+                code = await answer_lines(conversation, feed, signals)
+            else:
+                code = await talk(conversation, feed, screen, signals)
+        if not conversation.events():
+            session = conversation.agent.session_id
+            teller.note(f"nothing was said, so session {session} was not kept")
+        return code
 
 
 async def _open(runtime: Runtime, wanted: Wanted) -> Agent:
@@ -118,9 +123,13 @@ def _introduce(conversation: Conversation, wanted: Wanted) -> None:
 @contextmanager
 def _log_lines(note: Callable[[str], None]) -> Iterator[None]:
     """Say what refold logs in one line, where a traceback would tear up the screen."""
+    token, here = trio.lowlevel.current_trio_token(), threading.get_ident()
 
     def instead(record: logging.LogRecord) -> bool:
-        note(record.getMessage())
+        if threading.get_ident() == here:
+            note(record.getMessage())
+        else:  # of a store's committer
+            token.run_sync_soon(note, record.getMessage())
         return False
 
     logger = logging.getLogger("refold")

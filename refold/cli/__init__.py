@@ -26,7 +26,11 @@ COMMANDS = {
     "usage": "Tokens, cache hits and kept prefixes, a row a step.",
     "check": "Integrity and rules: is this log whole, and is it one that refold would write?",
     "fork": "A new session that begins with the events of another.",
+    "repair": "Explain what is wrong with a log, ask, and keep what can be kept.",
+    "export": "The stored bytes of a session, as a file or into another store.",
     "import": "Take a log file into the store, also one that refold did not write.",
+    "delete": "Remove sessions for good.",
+    "prune": "Remove the sessions that were not used for long.",
 }
 """The commands and what the list says of each; `refold.cli.NAME` has it as `command`."""
 
@@ -95,9 +99,10 @@ def main() -> None:
     Ask why the cache was missed between two steps:
       refold diff last 1.1 2.1
 
-    Sessions are found in --store, REFOLD_STORE, the `store` of refold.toml, or ./sessions. SESSION
-    is an id, a unique beginning of one, `last` for the one written to last, or a path to a .jsonl
-    file. STEP is turn.step, such as 3.1, or the seq of any event inside a step.
+    Sessions are found in --store, REFOLD_STORE, the `store` of refold.toml, or ./sessions. That is
+    a folder, or sqlite:///FILE (sqlite:////FILE where the path is absolute). SESSION is an id, a
+    unique beginning of one, `last` for the one written to last, or a path to a .jsonl file. STEP is
+    turn.step, such as 3.1, or the seq of any event inside a step.
 
     Exit codes: 0 fine, 1 a difference or a failed check, 2 usage, 3 cannot open, 4 damaged log.
     """

@@ -13,7 +13,8 @@ import click
 
 from refold.chat.refusal import opening_code
 from refold.cli.exits import say
-from refold.cli.opening import chosen_config, locate, store_option
+from refold.cli.opening import locate
+from refold.cli.options import chosen_config, store_option
 from runtime.errors import RefoldError
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from actors.script import Script
     from refold.chat.session import Wanted
     from runtime.config import Config
+    from runtime.storage import Sessions
 
 
 @click.command("chat", short_help="Talk to an agent in the terminal.")
@@ -43,7 +45,7 @@ def command(
     system: str | None,
     name: str | None,
     script: Path | None,
-    store: Path,
+    store: Sessions,
 ) -> None:
     """Talk to an agent in the terminal.
 
@@ -86,7 +88,7 @@ class Said:
     script: Path | None
 
 
-def _wanted(store: Path, said: Said) -> Wanted:
+def _wanted(store: Sessions, said: Said) -> Wanted:
     from refold.chat.session import Wanted
 
     config, scripts = chosen_config(), _scripts(said.script)
@@ -94,7 +96,7 @@ def _wanted(store: Path, said: Said) -> Wanted:
     if session is not None:
         place = locate(store, session)
         store, session = place.store, place.session
-    return Wanted(store, session, said.name, options, [*config.providers, *scripts])
+    return Wanted(store.address, session, said.name, options, [*config.providers, *scripts])
 
 
 def _scripts(path: Path | None) -> list[Script]:

@@ -14,6 +14,9 @@ import click
 
 from refold.cli.exits import CANNOT_OPEN, DIFFERENT
 from refold.cli.exits import say as say_why
+from refold.cli.options import STORE, opened_store
+from runtime.storage import Sessions
+from runtime.storage.address import within
 
 if TYPE_CHECKING:
     from refold.demo.outcome import Outcome
@@ -25,14 +28,14 @@ if TYPE_CHECKING:
     "--store",
     "--keep",
     "store",
-    metavar="DIR",
-    type=click.Path(file_okay=False, resolve_path=True, path_type=Path),
-    help="Keep the sessions in DIR; without it, in a new temporary folder that is named and kept.",
+    metavar=STORE,
+    callback=opened_store,
+    help="Keep the sessions there; without it, in a new temporary folder that is named and kept.",
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="Print a summary as JSON; the tale on stderr."
 )
-def command(*, engine: bool, store: Path | None, as_json: bool) -> None:
+def command(*, engine: bool, store: Sessions | None, as_json: bool) -> None:
     """A tour without a key and without a network.
 
     An agent on a scripted model works in a process of its own. That process is killed with SIGKILL
@@ -47,7 +50,8 @@ def command(*, engine: bool, store: Path | None, as_json: bool) -> None:
     Example:
       refold demo
     """
-    outcome = _give(store, engine=engine, as_json=as_json)
+    where = None if store is None else within(Path.cwd(), store.address)
+    outcome = _give(where, engine=engine, as_json=as_json)
     if as_json:
         click.echo(json.dumps(outcome.as_json(), indent=2))
     else:
@@ -57,7 +61,7 @@ def command(*, engine: bool, store: Path | None, as_json: bool) -> None:
         sys.exit(DIFFERENT)
 
 
-def _give(store: Path | None, *, engine: bool, as_json: bool) -> Outcome:
+def _give(store: str | None, *, engine: bool, as_json: bool) -> Outcome:
     import trio
 
     from refold.demo.story import tell
@@ -69,13 +73,13 @@ def _give(store: Path | None, *, engine: bool, as_json: bool) -> Outcome:
     async def tour() -> Outcome:
         return await tell(kept, engine=engine, say=say)
 
-    kept = store or Path(tempfile.mkdtemp(prefix="refold-demo-"))
+    kept = store or tempfile.mkdtemp(prefix="refold-demo-")
     try:
         return trio.run(tour)
     except EngineUnavailable as unavailable:
         say_why(str(unavailable))
         if store is None:
-            kept.rmdir()
+            Path(kept).rmdir()
         sys.exit(CANNOT_OPEN)
 
 
@@ -101,7 +105,7 @@ def _report(outcome: Outcome) -> Iterator[str]:
 def _next_commands(outcome: Outcome) -> Iterator[str]:
     session = outcome.session
     yield "Look at the log yourself:"
-    yield f"  export REFOLD_STORE={shlex.quote(str(outcome.store))}"
+    yield f"  export REFOLD_STORE={shlex.quote(outcome.store)}"
     yield f"  refold show {session}"
     yield f"  refold usage {session}"
     yield f"  refold request {session} {outcome.requests[-1].name}"

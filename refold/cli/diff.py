@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import attrs
 import click
 
 from refold.cli.exits import DIFFERENT
-from refold.cli.opening import ReadLog, json_option, read_log, store_option
+from refold.cli.opening import ReadLog, read_log
+from refold.cli.options import json_option, store_option
 from refold.render import percent, shortened, styled, to_json, visible_line
 from runtime.comparison import Comparison, Divergence, StepRequest, compare_steps, rebuild_step
 from runtime.envelope import Event, Replace
 from runtime.steps import find_step
+from runtime.storage import Sessions
 
 BEFORE, AFTER = 24, 56
 """How many bytes of each body are shown around the first that differs."""
@@ -34,7 +35,9 @@ class Side:
 @json_option
 @store_option
 @click.pass_context
-def command(ctx: click.Context, session: str, a: str, b: str, as_json: bool, store: Path) -> None:
+def command(
+    ctx: click.Context, session: str, a: str, b: str, as_json: bool, store: Sessions
+) -> None:
     """Where two requests part, and the event that caused it.
 
     A and B are steps of SESSION; OTHER:STEP names a step of another session, such as a fork. All
@@ -59,7 +62,7 @@ def command(ctx: click.Context, session: str, a: str, b: str, as_json: bool, sto
     ctx.exit(DIFFERENT if found.divergence is not None else 0)
 
 
-def _side(store: Path, session: str, name: str, logs: dict[str, ReadLog]) -> Side:
+def _side(store: Sessions, session: str, name: str, logs: dict[str, ReadLog]) -> Side:
     other, _, step = name.rpartition(":")
     named = other or session
     if named not in logs:
@@ -71,8 +74,7 @@ def _side(store: Path, session: str, name: str, logs: dict[str, ReadLog]) -> Sid
 def _lines(one: Side, other: Side, found: Comparison) -> list[str]:
     both = one.log.session != other.log.session
     lines = [_title("A", one, found.bodies[0], both), _title("B", other, found.bodies[1], both)]
-    share = percent(found.kept_share)
-    lines.append(f"kept prefix       {found.kept_bytes} bytes, {share} of A")
+    lines.append(f"kept prefix       {found.kept_bytes} bytes, {_share(found)}")
     lines.append(f"header drift      {'' if found.header_drift else 'none'}".rstrip())
     for drift in found.header_drift:
         old, new = shortened(drift.expected, 120), shortened(drift.got, 120)
@@ -80,6 +82,13 @@ def _lines(one: Side, other: Side, found: Comparison) -> list[str]:
     if found.divergence is None:
         return [*lines, styled(_SENTENCES[found.relation], "green")]
     return [*lines, *_divergence_lines(other, found.bodies, found.divergence)]
+
+
+def _share(found: Comparison) -> str:
+    """How much of A was kept; what closes A's brackets was never counted."""
+    closing = found.closing_bytes
+    without = f" without its {closing} closing bytes" if closing else ""
+    return f"{percent(found.kept_share)} of A{without}"
 
 
 _SENTENCES = {

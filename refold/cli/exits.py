@@ -28,6 +28,7 @@ from runtime.storage import (
     ForeignLog,
     LogCorrupt,
     NoForkPoint,
+    NoStoreFile,
     NoSuchStore,
     NotFound,
     SessionBusy,
@@ -47,7 +48,7 @@ DAMAGE = (LogCorrupt, InvalidEvent, NotLosslessJson, SurfaceRefused, SeqGap)
 _CODES: Mapping[type[RefoldError], int] = {
     **dict.fromkeys((InvalidSessionId, NoSuchStep, NoForkPoint, InvalidConfig), USAGE),
     NoSuchStore: USAGE,
-    Fenced: CANNOT_OPEN,
+    **dict.fromkeys((Fenced, NoStoreFile), CANNOT_OPEN),
     **dict.fromkeys((ConfigUnreadable, AlreadyExists), CANNOT_OPEN),
     **dict.fromkeys((NotFound, SessionBusy, StoreRefused, Unavailable, ForeignLog), CANNOT_OPEN),
     **dict.fromkeys((IdMismatch, InvalidHeader, LegacyEvent, UnsupportedVersion), CANNOT_OPEN),

@@ -11,13 +11,14 @@ import click
 
 from actors.ids import new_id, now_ms
 from refold.cli.exits import USAGE, say
-from refold.cli.opening import Place, json_option, locate, read_log, store_option
+from refold.cli.opening import Place, locate, read_log
+from refold.cli.options import json_option, store_option
 from refold.render import to_json
 from runtime.envelope import Event
 from runtime.errors import Refused
 from runtime.events import TurnEnd
 from runtime.steps import find_step
-from runtime.storage import JsonlFolder, SessionHeader
+from runtime.storage import SessionHeader, Sessions
 
 
 @attrs.define(eq=False)
@@ -55,7 +56,7 @@ def _check_at(_ctx: click.Context, _param: click.Parameter, at: str | None) -> s
 @click.option("--name", help="A label for the new session.")
 @json_option
 @store_option
-def command(session: str, at: str | None, name: str | None, as_json: bool, store: Path) -> None:
+def command(session: str, at: str | None, name: str | None, as_json: bool, store: Sessions) -> None:
     """A new session that begins with the events of another; its id is printed.
 
     A session forks where a turn has ended, by default the last one: the bytes up to there are
@@ -75,9 +76,8 @@ def command(session: str, at: str | None, name: str | None, as_json: bool, store
         name=name,
         durability="power",
     )
-    folder = JsonlFolder(parent.store)
-    folder.fork(parent.session, None if at is None else _seq(parent, at), header)
-    seq = (folder.read(header.id).header.seed_length or 0) - 1
+    parent.store.fork(parent.session, None if at is None else _seq(parent, at), header)
+    seq = (parent.store.read(header.id).header.seed_length or 0) - 1
     if as_json:
         click.echo(to_json({"session": header.id, "parent": parent.session, "at": seq}))
     else:

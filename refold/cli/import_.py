@@ -11,7 +11,7 @@ import click
 import orjson
 
 from refold.cli.exits import CANNOT_OPEN, USAGE, say
-from refold.cli.opening import json_option, store_option
+from refold.cli.options import json_option, store_option
 from refold.cli.progress import watched
 from refold.render import plural, to_json
 from runtime.envelope import Event, decode_line
@@ -20,13 +20,14 @@ from runtime.session import Session
 from runtime.storage import (
     Scan,
     SessionHeader,
+    Sessions,
     check_session_id,
     frame_header,
-    open_sessions,
     scan,
 )
 from runtime.storage.files import reported
 from runtime.storage.reframe import reframe
+from runtime.storage.salvage import lines_of
 
 
 @attrs.define(eq=False)
@@ -57,7 +58,7 @@ class NothingToImport(Refused):
 @click.option("--id", "wanted", metavar="ID", help="The session's id, by default the log's own.")
 @json_option
 @store_option
-def command(file: Path, wanted: str | None, as_json: bool, store: Path) -> None:
+def command(file: Path, wanted: str | None, as_json: bool, store: Sessions) -> None:
     """Take a log file into the store as a session; its id is printed.
 
     The lines of a log that refold wrote are copied as they are. A log without checksums gets them;
@@ -71,7 +72,7 @@ def command(file: Path, wanted: str | None, as_json: bool, store: Path) -> None:
       refold import recorded.jsonl --id another --json
     """
     taken = _read(file, None if wanted is None else check_session_id(wanted))
-    open_sessions(store).adopt(taken.header, taken.lines)
+    store.adopt(taken.header, taken.lines)
     if taken.left_out:
         say(f"{plural(taken.left_out, 'byte')} at the end of {file} are no whole event; left out")
     if as_json:
@@ -109,7 +110,7 @@ def _read(file: Path, wanted: str | None) -> Taken:
     found = scan(data, _expected_id(file, first, wanted), path=str(file))
     events = _events(found)
     header = attrs.evolve(found.header, id=wanted or found.header.id)
-    lines, chain = _lines(data, found), found.chain
+    lines, chain = lines_of(data, found), found.chain
     if foreign:
         header, lines = reframe(attrs.evolve(header, durability="power"), events)
         chain = scan(frame_header(header) + lines, header.id, path=str(file)).chain
@@ -151,16 +152,6 @@ def _events(found: Scan) -> Sequence[Event]:
     for record in watched(found.records, lambda record: f"reading seq {record.seq}"):
         session.replay(decode_line(record.encoded))
     return session.events
-
-
-def _lines(data: bytes, found: Scan) -> bytes:
-    """The event lines of our own log, without a torn tail."""
-    if not found.records:
-        return b""
-    start, torn = found.records[0].offset, found.torn
-    if torn is not None and torn.missing_newline:
-        return data[start : torn.offset] + b"\n"
-    return data[start : found.end]
 
 
 def _as_json(taken: Taken) -> dict[str, Any]:

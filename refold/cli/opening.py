@@ -1,66 +1,26 @@
-"""Opening a log to read: the store option, naming sessions, and what is said of their state."""
+"""Opening a log to read: naming sessions, and what is said of the state of their logs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 
 import attrs
-import click
 
 from refold.cli.exits import CANNOT_OPEN, DAMAGE, USAGE, say
-from refold.config import load_config
 from refold.render import plural
-from runtime.config import Config
 from runtime.envelope import Event, decode_line
 from runtime.errors import RefoldError, Refused
-from runtime.storage import JsonlFolder, LogCorrupt, Scan, Torn, check_session_id
-from runtime.storage.layout import SUFFIX, Layout
+from runtime.storage import (
+    LogCorrupt,
+    Scan,
+    Sessions,
+    Torn,
+    check_session_id,
+    open_sessions,
+)
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-_CONFIG = "refold.config"
-
-
-def _note_config(ctx: click.Context, _param: click.Parameter, path: Path | None) -> None:
-    ctx.meta[_CONFIG] = path
-
-
-def chosen_config() -> Config:
-    """The configuration that this run goes by; raises `InvalidConfig`, `ConfigUnreadable`."""
-    return load_config(click.get_current_context().meta.get(_CONFIG))
-
-
-def _default_store() -> Path:
-    return chosen_config().store or Path("sessions")
-
-
-def store_option(command: Command) -> Command:
-    """`--store`, the folder that holds the sessions, and `--config`, which may name it too."""
-    store = click.option(
-        "--store",
-        type=click.Path(path_type=Path),
-        envvar="REFOLD_STORE",
-        default=_default_store,
-        show_default="$REFOLD_STORE, else the configuration's, else ./sessions",
-        help="The folder that holds the sessions.",
-    )
-    config = click.option(
-        "--config",
-        metavar="PATH",
-        type=click.Path(path_type=Path),
-        expose_value=False,
-        callback=_note_config,
-        help="The configuration, by default $REFOLD_CONFIG or the refold.toml that is found.",
-    )
-    return store(config(command))
-
-
-def json_option(command: Command) -> Command:
-    """`--json`: print data for programs."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+SUFFIX = ".jsonl"
+"""What the name of a log's file ends with."""
 
 
 @attrs.define(eq=False)
@@ -69,14 +29,14 @@ class NoSuchSession(Refused):
 
     exit_code = CANNOT_OPEN
     wanted: str
-    store: Path
+    store: str
     count: int
 
     def __str__(self) -> str:
         if not self.count:
             return (
                 f"there are no sessions in {self.store}; "
-                "name another folder with --store or REFOLD_STORE"
+                "name another store with --store or REFOLD_STORE"
             )
         return (
             f"no session in {self.store} is called {self.wanted!r} or begins so; "
@@ -101,11 +61,11 @@ class AmbiguousSession(Refused):
 class Place:
     """A session in a store."""
 
-    store: Path
+    store: Sessions
     session: str
 
 
-def locate(store: Path, name: str) -> Place:
+def locate(store: Sessions, name: str) -> Place:
     """Where the session that `name` names is: an id, a beginning of one, `last`, or a file.
 
     An id wins over a beginning and over `last`. Raises `InvalidSessionId`, `NoSuchSession`,
@@ -113,31 +73,20 @@ def locate(store: Path, name: str) -> Place:
     """
     if name.endswith(SUFFIX):
         path = Path(name)
-        return Place(path.parent, check_session_id(path.name.removesuffix(SUFFIX)))
+        folder = open_sessions(path.parent)
+        return Place(folder, check_session_id(path.name.removesuffix(SUFFIX)))
     check_session_id(name)
-    ids = all_sessions(store)
-    if name in ids:
+    if name in store.names():  # also a log of which too little is left to be listed
         return Place(store, name)
+    ids = store.list()
     if name == "last" and ids:
-        return Place(store, max(ids, key=lambda found: (_written_at(store, found), found)))
+        return Place(store, max(ids, key=lambda found: (store.written_at(found), found)))
     found = tuple(known for known in ids if known.startswith(name))
     if len(found) > 1:
         raise AmbiguousSession(name, found)
     if not found:
-        raise NoSuchSession(name, store, len(ids))
+        raise NoSuchSession(name, store.address, len(ids))
     return Place(store, found[0])
-
-
-def all_sessions(store: Path) -> list[str]:
-    """The ids in a store, damaged ones too; raises `Unavailable`."""
-    return JsonlFolder(store).list()
-
-
-def _written_at(store: Path, session: str) -> int:
-    try:
-        return Layout(store).log(session).stat().st_mtime_ns
-    except OSError:
-        return 0
 
 
 @attrs.frozen
@@ -156,15 +105,15 @@ class StoredLog:
 def open_log(place: Place) -> StoredLog:
     """Read a log without changing it; a torn tail is told on standard error.
 
-    Raises `LogCorrupt` if nothing of the log is readable, and what `JsonlFolder.read` raises.
+    Raises `LogCorrupt` if nothing of the log is readable, and what `Sessions.read` raises.
     """
     try:
-        log = StoredLog(place, JsonlFolder(place.store).read(place.session), None)
+        log = StoredLog(place, place.store.read(place.session), None)
     except LogCorrupt as damage:
         if damage.readable is None:
             raise
         log = StoredLog(place, damage.readable, damage)
-    if log.scan.torn is not None:
+    if log.damage is None and log.scan.torn is not None:
         say(_torn_note(log, log.scan.torn))
     return log
 
@@ -199,7 +148,7 @@ class ReadLog:
             raise self.damage
 
 
-def read_log(store: Path, name: str) -> ReadLog:
+def read_log(store: Sessions, name: str) -> ReadLog:
     """Locate and open a log and decode its events; raises as `locate` and `open_log` do."""
     log = open_log(locate(store, name))
     events: list[Event] = []

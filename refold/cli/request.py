@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import shlex
 import sys
-from pathlib import Path
 
 import attrs
 import click
 
 from refold.cli.exits import DIFFERENT, say
-from refold.cli.opening import ReadLog, json_option, read_log, store_option
+from refold.cli.opening import ReadLog, read_log
+from refold.cli.options import json_option, store_option
 from refold.render import is_terminal, to_json, to_pretty_json, visible_json
 from runtime.comparison import StepRequest, rebuild_step
 from runtime.difference import request_as_json
 from runtime.llm.providers import Provider, UnknownProvider, find_provider
 from runtime.llm.wires import WIRES
 from runtime.steps import find_step
+from runtime.storage import Sessions
 
 
 @click.command("request")
@@ -28,7 +29,7 @@ from runtime.steps import find_step
 @click.option("--curl", "form", flag_value="curl", help="Print a curl command that sends it again.")
 @json_option
 @store_option
-def command(session: str, step: str, form: str | None, as_json: bool, store: Path) -> None:
+def command(session: str, step: str, form: str | None, as_json: bool, store: Sessions) -> None:
     """The exact request of a step, rebuilt from the log.
 
     By default its canonical form, indented. Whether its digests match the seal in the log is said

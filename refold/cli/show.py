@@ -5,19 +5,18 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 import click
 import orjson
 
-from refold.cli.opening import Place, json_option, locate, read_log, store_option
+from refold.cli.opening import Place, locate, read_log
+from refold.cli.options import json_option, store_option
 from refold.cli.transcript import transcript
 from refold.render import shortened, styled, visible_json, visible_line
 from runtime.envelope import Event, decode_line
-from runtime.storage import JsonlFolder, SessionHeader
-from runtime.storage.layout import Layout
+from runtime.moments import utc
+from runtime.storage import LogReader, SessionHeader, Sessions
 
 DATA = 100
 """How many characters of an event's data `--events` shows; `--json` has all of it."""
@@ -53,7 +52,7 @@ def command(
     from_seq: int,
     follow: bool,
     as_json: bool,
-    store: Path,
+    store: Sessions,
 ) -> None:
     """A readable transcript of a session, or its raw events; with --from, those from a seq on.
 
@@ -111,13 +110,10 @@ class Followed:
     """One log's events, those that stand in it and those that another process appends."""
 
     def __init__(self, place: Place) -> None:
-        """Raises as `JsonlFolder.reader` does."""
-        self._folder = JsonlFolder(place.store)
-        self._session = place.session
-        self._path = Layout(place.store).log(place.session)
+        """Raises as `Sessions.reader` does."""
+        self._place = place
         self._next_seq = 0
-        self._inode = self._find()
-        self._reader = self._folder.reader(self._session)
+        self._reader = self._open()
         self.header = self._reader.header
 
     def events(self) -> Iterator[Event]:
@@ -132,19 +128,14 @@ class Followed:
             self._keep_up()
 
     def _keep_up(self) -> None:
-        # A repair may have put a copy in the log's place; the file that we have open then never
-        # grows again.
-        inode = self._find()
-        if inode != self._inode:
-            reader = self._folder.reader(self._session)
+        # A repair may have put a copy in the log's place; what we read then never grows again.
+        if not self._reader.is_current():
+            reader = self._open()
             self._reader.close()
-            self._reader, self._inode = reader, inode
+            self._reader = reader
 
-    def _find(self) -> int | None:
-        try:
-            return self._path.stat().st_ino
-        except OSError:
-            return None
+    def _open(self) -> LogReader:
+        return self._place.store.reader(self._place.session)
 
     def close(self) -> None:
         self._reader.close()
@@ -162,12 +153,4 @@ def _title(header: SessionHeader) -> str:
         parent = (
             f", a fork: its first {header.seed_length} events are those of {header.parent_session}"
         )
-    return f"session {header.id}{name}, created {when(header.created_at)}{parent}"
-
-
-def when(epoch_ms: int) -> str:
-    """A moment, in UTC; as the number that it is where no calendar has it."""
-    try:
-        return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (ValueError, OverflowError, OSError):
-        return f"{epoch_ms} epoch ms"
+    return f"session {header.id}{name}, created {utc(header.created_at)}{parent}"

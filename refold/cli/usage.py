@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
-from refold.cli.opening import json_option, read_log, store_option
+from refold.cli.opening import read_log
+from refold.cli.options import json_option, store_option
 from refold.render import bar, number, percent, plural, table, to_json
 from runtime import codec
+from runtime.storage import Sessions
 from runtime.usage import Break, StepUsage, usage_by_step
 
 TITLES = ("step", "in", "cached", "out", "kept", "cached/in", "breaks")
@@ -21,7 +22,7 @@ _LEFT = frozenset({0, 5, 6})
 @click.argument("session")
 @json_option
 @store_option
-def command(session: str, as_json: bool, store: Path) -> None:
+def command(session: str, as_json: bool, store: Sessions) -> None:
     """Tokens, cache hits and kept prefixes, a row a step.
 
     `in` counts every token that the model read, `cached` those of them that came from the

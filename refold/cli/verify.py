@@ -5,24 +5,17 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import attrs
 import click
 
 from refold.cli.exits import DIFFERENT, FINE, exit_code, say
-from refold.cli.opening import (
-    Place,
-    StoredLog,
-    all_sessions,
-    json_option,
-    locate,
-    open_log,
-    store_option,
-)
+from refold.cli.opening import Place, StoredLog, locate, open_log
+from refold.cli.options import json_option, store_option
 from refold.render import is_terminal, plural, styled, to_json, visible_line
 from runtime.errors import RefoldError
+from runtime.storage import Sessions
 from runtime.verify import Verdict, verify_requests
 
 PATIENCE = 1.0
@@ -80,7 +73,7 @@ def command(
     every: bool,
     allow_unsealed: bool,
     as_json: bool,
-    store: Path,
+    store: Sessions,
 ) -> None:
     """Rebuild every request from the stored bytes and compare digests.
 
@@ -108,9 +101,9 @@ def command(
     ctx.exit(_exit(tallies, complaint))
 
 
-def _places(store: Path, sessions: Sequence[str]) -> list[Place]:
+def _places(store: Sessions, sessions: Sequence[str]) -> list[Place]:
     if not sessions:
-        return [Place(store, session) for session in all_sessions(store)]
+        return [Place(store, session) for session in store.list()]
     return [locate(store, name) for name in sessions]
 
 

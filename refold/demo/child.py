@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sys
 from itertools import count
-from pathlib import Path
 
 import trio
 
@@ -17,7 +16,7 @@ from actors.runtime import open_runtime
 from refold.demo.agent import FIRST_LIFE, STUCK_AT, new_agent, provider, scales
 
 
-async def live(store: Path, engine_url: str | None) -> None:
+async def live(store: str, engine_url: str | None) -> None:
     """Answer the prompts of the first life; the tool call number `STUCK_AT` waits for the end."""
     calls = count(1)
 
@@ -41,4 +40,4 @@ def _tell(**what: str) -> None:
 
 
 if __name__ == "__main__":
-    trio.run(live, Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None)
+    trio.run(live, sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -22,7 +21,7 @@ CLOSED = ("tool/result", "step/end", "turn/end")
 class Outcome:
     """The facts of one tour. `closers` are the events that the second opening wrote by itself."""
 
-    store: Path
+    store: str
     session: str
     killed_pid: int
     exit_status: int
@@ -58,7 +57,7 @@ class Outcome:
         """The summary that `--json` prints."""
         return {
             "good": self.good,
-            "store": str(self.store),
+            "store": self.store,
             "session": self.session,
             "killed": {"pid": self.killed_pid, "exitStatus": self.exit_status},
             "closers": [{"seq": event.seq, "type": event.type} for event in self.closers],

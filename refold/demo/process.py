@@ -54,7 +54,7 @@ class Child:
 
 
 @asynccontextmanager
-async def open_child(store: Path, engine_url: str | None) -> AsyncIterator[Child]:
+async def open_child(store: str, engine_url: str | None) -> AsyncIterator[Child]:
     """Start the child that lives the agent's first life; it is gone when the block is left.
 
     It runs on this interpreter and imports this copy of refold, wherever that came from.
@@ -63,7 +63,7 @@ async def open_child(store: Path, engine_url: str | None) -> AsyncIterator[Child
     paths = [home, *filter(None, [os.environ.get("PYTHONPATH")])]
     url = [] if engine_url is None else [engine_url]
     process = await trio.lowlevel.open_process(
-        [sys.executable, "-P", "-m", "refold.demo.child", str(store), *url],
+        [sys.executable, "-P", "-m", "refold.demo.child", store, *url],
         stdin=PIPE,
         stdout=PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
+from contextlib import asynccontextmanager, closing
 
 import attrs
 import trio
@@ -20,7 +19,7 @@ from refold.testing import open_engine
 from runtime.envelope import Event, decode_line
 from runtime.errors import Broken
 from runtime.events import EndReason, SessionOwner, ToolResult, TurnEnd
-from runtime.storage import JsonlFolder
+from runtime.storage import Record, open_sessions
 
 Say = Callable[[str], None]
 
@@ -45,7 +44,7 @@ class _FirstLife:
     exit_status: int
 
 
-async def tell(store: Path, *, engine: bool, say: Say) -> Outcome:
+async def tell(store: str, *, engine: bool, say: Say) -> Outcome:
     """Give the tour on the store at `store`, saying each thing as it happens.
 
     Raises `DemoFailed`, `EngineUnavailable`, and what the runtime raises. Whatever ends it,
@@ -61,14 +60,19 @@ async def tell(store: Path, *, engine: bool, say: Say) -> Outcome:
         )
         closers, turns = await _second_life(store, first.session, len(before), url, say)
     say("Now every request of both lives is rebuilt from the file alone.")
-    rows = account(JsonlFolder(store).read(first.session).records)
+    rows = account(_stored(store, first.session))
     return Outcome(
         store, first.session, first.pid, first.exit_status, closers, turns, tuple(rows), engine
     )
 
 
-def _events(store: Path, session: str) -> list[Event]:
-    return [decode_line(record.encoded) for record in JsonlFolder(store).read(session).records]
+def _events(store: str, session: str) -> list[Event]:
+    return [decode_line(record.encoded) for record in _stored(store, session)]
+
+
+def _stored(store: str, session: str) -> list[Record]:
+    with closing(open_sessions(store)) as sessions:
+        return [*sessions.read(session).records]
 
 
 @asynccontextmanager
@@ -81,7 +85,7 @@ async def _engine_url(say: Say, *, wanted: bool) -> AsyncIterator[str | None]:
         yield engine.base_url
 
 
-async def _first_life(store: Path, url: str | None, say: Say) -> _FirstLife:
+async def _first_life(store: str, url: str | None, say: Say) -> _FirstLife:
     async with open_child(store, url) as child:
         say(f"Process {child.pid} starts an agent that has one tool, `weigh`.")
         session = None
@@ -107,7 +111,7 @@ async def _until_stuck(child: Child, say: Say) -> str:
 
 
 async def _second_life(
-    store: Path, session: str, known: int, url: str | None, say: Say
+    store: str, session: str, known: int, url: str | None, say: Say
 ) -> tuple[tuple[Event, ...], tuple[EndReason, ...]]:
     async def ready() -> None:
         """The scales work again."""

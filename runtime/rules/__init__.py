@@ -14,12 +14,13 @@ import attrs
 from runtime.envelope import Draft, Event, Replace
 from runtime.errors import RuleBroken
 from runtime.rules import brackets, structure
+from runtime.rules.balance import last_balanced_end, unanswered
 from runtime.rules.inbox import Inbox, InboxMark
 from runtime.rules.pairing import Pairing
 from runtime.session import Session
 from runtime.surface import SurfaceManager
 
-__all__ = ["Inbox", "Pairing", "Rules", "broken_rules"]
+__all__ = ["Inbox", "Pairing", "Rules", "broken_rules", "last_balanced_end", "unanswered"]
 
 
 @attrs.frozen

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from runtime.errors import Broken, Refused
+from runtime.moments import utc
 
 if TYPE_CHECKING:
     from runtime.storage.tail import Scan
@@ -49,18 +50,22 @@ class AlreadyExists(Refused):
 class SessionBusy(Refused):
     """Another writer holds the session; `since` is epoch ms, from its `session/owner`.
 
-    All three facts are None while the holder has not written its `session/owner` yet.
+    All three facts are None while the holder has not written its `session/owner` yet. `here` says
+    that it is this very process.
     """
 
     session: str
     pid: int | None
     host: str | None
     since: int | None
+    here: bool = False
 
     def __str__(self) -> str:
         holder = "a process that has not named itself yet"
         if self.pid is not None:
-            holder = f"process {self.pid} on {self.host} (since {self.since} epoch ms)"
+            which = "this very process," if self.here else "process"
+            since = "" if self.since is None else f" (since {utc(self.since)})"
+            holder = f"{which} {self.pid} on {self.host}{since}"
         return (
             f"session {self.session!r} is open for writing in {holder}; "
             "close it there, or read it without opening it"
@@ -73,12 +78,10 @@ class StoreRefused(Refused):
 
     path: str
     found: str
+    advice: str = "where a log is not safe; keep sessions as plain files on a local disk"
 
     def __str__(self) -> str:
-        return (
-            f"{self.path} is {self.found}, where a log is not safe from other writers; "
-            "keep sessions as plain files on a local disk"
-        )
+        return f"{self.path} is {self.found}, {self.advice}"
 
 
 @attrs.define(eq=False)
@@ -173,7 +176,8 @@ class LogCorrupt(Broken):
         what = "a header" if self.expected_seq is None else f"seq {self.expected_seq}"
         return (
             f"{self.path} is damaged at byte {self.offset}, line {self.line}: expected {what}, "
-            f"found {self.found}; restore the file from a copy"
+            f"found {self.found}; restore the file from a copy, or let `refold repair` keep what "
+            "stands before"
         )
 
 
@@ -228,6 +232,7 @@ class Unavailable(Broken):
 
     path: str
     reason: str
+    advice: str = "check its permissions and its disk"
 
     def __str__(self) -> str:
-        return f"{self.path} cannot be used ({self.reason}); check its permissions and its disk"
+        return f"{self.path} cannot be used ({self.reason}); {self.advice}"

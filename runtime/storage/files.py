@@ -16,6 +16,9 @@ CHUNK = 1 << 20
 NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
 
 
+_NO_FOLDER = "give a store's folder, or sqlite:///FILE where a SQLite file holds the sessions"
+
+
 @contextmanager
 def reported(path: Path) -> Iterator[None]:
     """Turn an `OSError` of the block into `StoreFull` or `Unavailable`."""
@@ -25,6 +28,8 @@ def reported(path: Path) -> Iterator[None]:
         reason = error.strerror or str(error)
         if error.errno in NO_ROOM:
             raise StoreFull(str(path), reason) from error
+        if error.errno == errno.ENOTDIR:
+            raise Unavailable(str(path), reason, _NO_FOLDER) from error
         raise Unavailable(str(path), reason) from error
 
 

@@ -40,6 +40,10 @@ class JsonlFolder:
         self._locks = StoreLock(self._layout, port)
 
     @property
+    def address(self) -> str:
+        return str(self._layout.folder)
+
+    @property
     def folder(self) -> Path:
         return self._layout.folder
 
@@ -92,7 +96,8 @@ class JsonlFolder:
     def replace(self, header: SessionHeader, lines: bytes, dropped: tuple[int, bytes]) -> str:
         with self._locked(header.id) as release:
             before = self._files.raw(header.id)
-            self._files.quarantine(header.id).keep(*dropped)
+            if dropped[1]:
+                self._files.quarantine(header.id).keep(*dropped)
             kept = replace_log(self._port, self._layout, before, lines, header)
             release()
             return str(kept)

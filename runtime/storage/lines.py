@@ -35,6 +35,10 @@ class Lines(Protocol):
         """
         ...
 
+    def is_current(self) -> bool:
+        """Whether these are still the session's; a repair or another program may replace them."""
+        ...
+
     def close(self) -> None:
         """Give back what reading holds."""
         ...
@@ -67,6 +71,13 @@ class FileLines:
         return read_all(
             self._port, self._fd, offset, end if size is None else min(end, offset + size)
         )
+
+    def is_current(self) -> bool:
+        try:
+            named = self._port.lstat(self._path)
+        except OSError:  # what is the matter is said by whoever opens it anew
+            return False
+        return named.identity == self._port.fstat(self._fd).identity
 
     def close(self) -> None:
         self._port.close(self._fd)

@@ -54,7 +54,8 @@ def busy(session_id: str, last: LastOwner | None) -> SessionBusy:
     owner = None if last is None or last.released else last.owner.owner
     if last is None or owner is None or has_ended(owner):
         return SessionBusy(session_id, None, None, None)
-    return SessionBusy(session_id, owner.pid, owner.host, last.since)
+    here = owner == this_process()
+    return SessionBusy(session_id, owner.pid, owner.host, last.since, here)
 
 
 @cache

@@ -54,6 +54,10 @@ class LogReader:
         line = self._read(record.seq, record.offset, record.length)
         return record_at(line, 0, record.length - 1, record.offset)
 
+    def is_current(self) -> bool:
+        """Whether what is read is still the session's log; else only a new reader goes on."""
+        return self._lines.is_current()
+
     def close(self) -> None:
         """Give back what reading holds."""
         self._lines.close()

@@ -10,6 +10,7 @@ import attrs
 
 from runtime.errors import Refused
 from runtime.events import SessionOwner, SessionRecovered
+from runtime.storage.address import SCHEME, is_address
 from runtime.storage.head import Beside
 from runtime.storage.header import SessionHeader
 from runtime.storage.jsonl import JsonlFolder
@@ -18,8 +19,6 @@ from runtime.storage.port import OS, Port
 from runtime.storage.reader import LogReader
 from runtime.storage.sqlite import SqliteFile
 from runtime.storage.tail import Scan
-
-SCHEME = "sqlite:///"
 
 
 class Log(Protocol):
@@ -52,6 +51,11 @@ class Sessions(Protocol):
     cannot be trusted, and `Unavailable` where the operating system refuses. Reading never takes a
     lock and never changes a log.
     """
+
+    @property
+    def address(self) -> str:
+        """What `open_sessions` finds it under."""
+        ...
 
     @property
     def folder(self) -> Path:
@@ -110,13 +114,17 @@ class Sessions(Protocol):
     def replace(self, header: SessionHeader, lines: bytes, dropped: tuple[int, bytes]) -> str:
         """Put framed lines in the place of a damaged log; returns where a copy of it is kept.
 
-        `dropped` is an offset and the bytes that stood there, which the next opening reports.
+        `dropped` is where the new log ends and the bytes that stood behind what is kept, if there
+        are any: the next opening reports them.
         Raises `NotFound`, `SessionBusy`, `StoreFull`.
         """
         ...
 
     def raw(self, session_id: str) -> bytes:
-        """The stored bytes of a log, header and lines, unjudged; raises `NotFound`."""
+        """The stored bytes of a log, header and lines, unjudged; raises `NotFound`.
+
+        Of a SQLite file that is itself damaged, what can be read of them.
+        """
         ...
 
     def list(self) -> list[str]:
@@ -128,7 +136,10 @@ class Sessions(Protocol):
         ...
 
     def written_at(self, session_id: str) -> int:
-        """When a log was last written to, in epoch ns; 0 where nobody knows."""
+        """When a log was last written to, in epoch ns; 0 where nobody knows.
+
+        That is what its file says, or where it is none of its own, its last event or its header.
+        """
         ...
 
     def beside(self, session_id: str) -> Beside: ...
@@ -156,9 +167,10 @@ def open_sessions(where: str | Path, port: Port = OS) -> Sessions:
 
     Nothing is made or read yet. Raises `NoSuchStore`.
     """
-    text = str(where)
-    if text.startswith(SCHEME) and len(text) > len(SCHEME):
-        return SqliteFile(Path(text.removeprefix(SCHEME)), port)
-    if not isinstance(where, Path) and ("://" in text or text.startswith("sqlite:")):
-        raise NoSuchStore(text)
+    if isinstance(where, Path):
+        return JsonlFolder(where, port)
+    if not is_address(where):
+        raise NoSuchStore(where)
+    if where.startswith(SCHEME):
+        return SqliteFile(Path(where.removeprefix(SCHEME)), port)
     return JsonlFolder(Path(where), port)

@@ -258,13 +258,15 @@ def _check_seed(kept: Scan, path: str) -> None:
     count = len(kept.records)
     if count < length:
         raise LogCorrupt(path, kept.end, count + 2, count, "the end of a fork's seed", kept)
-    check_seed_end(kept.header, kept.records[length - 1], path)
+    check_seed_end(kept.header, kept.records[length - 1], path, kept)
 
 
-def check_seed_end(header: SessionHeader, last: Record, path: str) -> None:
+def check_seed_end(
+    header: SessionHeader, last: Record, path: str, readable: Scan | None = None
+) -> None:
     """Raise `LogCorrupt` unless `last`, the last record of a fork's seed, is the one it was."""
     if last.crc != header.seed_crc:
-        raise LogCorrupt(path, last.offset, last.seq + 2, last.seq, "another seed")
+        raise LogCorrupt(path, last.offset, last.seq + 2, last.seq, "another seed", readable)
 
 
 def _corrupt(found: Walk, path: str, what: str, header: SessionHeader) -> LogCorrupt:

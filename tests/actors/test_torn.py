@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,13 +104,14 @@ async def resume_and_check(folder: Path, original: list[Event], cut: int, kept: 
     assert all(verdict.verified for verdict in verdicts)
 
 
-async def test_a_history_with_an_unanswered_call_is_refused_and_stays_readable(
-    tmp_path: Path,
+@pytest.mark.parametrize("ended_before", [False, True])
+async def test_a_history_with_an_unanswered_call_is_refused_with_where_to_fork(
+    tmp_path: Path, ended_before: bool
 ) -> None:
     content = {"type": "tool-call", "id": "c", "name": "n", "arguments": "{}"}
     message = {"turn": 1, "step": 1, "content": [content]}
     source = {"kind": "user"}
-    records = [
+    records: list[dict[str, Any]] = [
         {
             "type": "turn/start",
             "data": {"turn": 1, "trigger": {"kind": "message", "source": source}},
@@ -119,11 +121,30 @@ async def test_a_history_with_an_unanswered_call_is_refused_and_stays_readable(
         {"type": "step/end", "data": {"turn": 1, "step": 1}},
         {"type": "turn/end", "data": {"turn": 1, "reason": {"kind": "completed"}}},
     ]
+    if ended_before:
+        records = [
+            *(part for part in records if part["type"] in ("turn/start", "turn/end")),
+            *({**part, "data": {**part["data"], "turn": 2}} for part in records),
+        ]
     lines = [parse_draft(record).at(seq, 1).encoded for seq, record in enumerate(records)]
-    framed = frame_header(SessionHeader("odd", 1)) + frame_batch(lines, 0, -1)[0]
+    framed, chain = frame_header(SessionHeader("odd", 1)), 0
+    for line in lines:
+        batch, chain = frame_batch([line], chain, -1)
+        framed += batch
     (tmp_path / "odd.jsonl").write_bytes(framed)
-    async with refold.open(tmp_path, providers=[Script([])]) as runtime:
+    async with refold.open(tmp_path, providers=[Script([Say("fine")])]) as runtime:
         with pytest.raises(HistoryUnbalanced) as refused:
             await runtime.resume("odd", model="script/m")
-        assert refused.value.seqs == (2,)
+        assert refused.value.seqs == (4 if ended_before else 2,)
+        assert refused.value.fork_at == (1 if ended_before else None)
+        with pytest.raises(HistoryUnbalanced) as refused:
+            await runtime.fork("odd", model="script/m")
+        assert refused.value.fork_at == (1 if ended_before else None)
+        assert await runtime.list() == ["odd"]
+        if ended_before:
+            assert "fork the session at seq 1, the last turn/end" in str(refused.value)
+            agent = await runtime.fork("odd", at=1, model="script/m")
+            assert (await agent.ask("hello")).text == "fine"
+        else:
+            assert "start a new session" in str(refused.value)
     assert (tmp_path / "odd.jsonl").read_bytes() == framed

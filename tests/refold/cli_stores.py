@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import attrs
@@ -17,7 +19,7 @@ from runtime.envelope import Event, Replace, decode_line, draft
 from runtime.events import ContextMessage
 from runtime.header import LlmCallConfig
 from runtime.messages import Source, TextBlock
-from runtime.storage import JsonlFolder, SessionHeader
+from runtime.storage import SessionHeader, Sessions, open_sessions
 
 HOSTILE = (
     "esc \x1b]0;owned\x07\x1b[2J "
@@ -58,22 +60,62 @@ class Ran:
 
 @attrs.frozen
 class CliStore:
-    """A store, and the command run on it. `fork` is the id of the fork of `tour`."""
+    """A store, and the command run on it. `fork` is the id of the fork of `tour`.
+
+    `file` is the SQLite file that holds the sessions; None where `path` is their folder.
+    """
 
     path: Path
     fork: str = ""
+    file: Path | None = None
 
-    def run(self, *arguments: str) -> Ran:
-        environment = {"REFOLD_STORE": str(self.path), "NO_COLOR": "1"}
+    @property
+    def address(self) -> str:
+        return str(self.path) if self.file is None else f"sqlite:///{self.file}"
+
+    def run(self, *arguments: str, said: str | None = None) -> Ran:
+        """Run the command with `said` on its standard input, which has no terminal."""
+        environment = {"REFOLD_STORE": self.address, "NO_COLOR": "1"}
         runner = click.testing.CliRunner(env=environment)
-        result = runner.invoke(main, arguments, prog_name="refold")
+        result = runner.invoke(main, arguments, input=said, prog_name="refold")
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return Ran(result.exit_code, result.stdout, result.stderr, result.stdout_bytes)
 
     def events(self, session: str) -> list[Event]:
-        records = JsonlFolder(self.path).read(session).records
-        return [decode_line(record.encoded) for record in records]
+        with self.opened() as sessions:
+            return [decode_line(record.encoded) for record in sessions.read(session).records]
+
+    @contextmanager
+    def opened(self) -> Iterator[Sessions]:
+        with closing(open_sessions(self.address)) as sessions:
+            yield sessions
+
+    def ids(self) -> list[str]:
+        with self.opened() as sessions:
+            return sessions.list()
+
+    def raw(self, session: str) -> bytes:
+        with self.opened() as sessions:
+            return sessions.raw(session)
+
+    def put(self, session: str, data: bytes) -> None:
+        """Make these the stored bytes of a log that is there, as damage does."""
+        if self.file is None:
+            self.log(session).write_bytes(data)
+            return
+        header, *lines = data.splitlines(keepends=True)
+        with closing(sqlite3.connect(self.file)) as db, db:
+            query = "UPDATE sessions SET header = ? WHERE id = ? RETURNING number"
+            [(number,)] = db.execute(query, (header, session)).fetchall()
+            db.execute("DELETE FROM lines WHERE session = ?", (number,))
+            rows = [(number, seq, line) for seq, line in enumerate(lines)]
+            db.executemany("INSERT INTO lines VALUES (?, ?, ?)", rows)
+
+    def head(self, session: str) -> Path:
+        """The session's head file."""
+        heads = self.path if self.file is None else Path(f"{self.file}-heads")
+        return heads / f"{session}.head"
 
     def first(self, session: str, type_: str) -> Event:
         return next(event for event in self.events(session) if event.type == type_)
@@ -83,10 +125,14 @@ class CliStore:
 
     def rewrite(self, source: str, target: str, change: Callable[[Event], bytes]) -> None:
         """Write a log whose events are those of another, each with changed bytes."""
-        log = JsonlFolder(self.path).create(SessionHeader(target, created_at=0))
-        log.append([change(event) for event in self.events(source)])
-        log.sync()
-        log.close()
+        self.write(target, *(change(event) for event in self.events(source)))
+
+    def write(self, session: str, *events: bytes, header: SessionHeader | None = None) -> None:
+        """A closed log of these events, in one batch."""
+        with self.opened() as sessions:
+            log = sessions.create(header or SessionHeader(session, created_at=0))
+            log.append([*events])
+            log.close()
 
 
 async def build(path: Path) -> CliStore:

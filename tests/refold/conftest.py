@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -27,3 +28,25 @@ def own_store(made_store: CliStore, tmp_path: Path) -> CliStore:
     for log in sorted(made_store.path.glob("*.jsonl"), key=lambda found: found.stat().st_mtime_ns):
         shutil.copy2(log, path)
     return attrs.evolve(made_store, path=path)
+
+
+@pytest.fixture(params=["files", "sqlite"])
+def any_store(
+    request: pytest.FixtureRequest, own_store: CliStore, tmp_path: Path
+) -> Iterator[CliStore]:
+    """`own_store`, and the same sessions in a SQLite file; each was closed and has a head file."""
+    store = own_store
+    if request.param == "sqlite":
+        store = attrs.evolve(own_store, path=tmp_path, file=tmp_path / "sessions.db")
+    with own_store.opened() as source, store.opened() as target:
+        for session in sorted(source.list(), key=source.written_at):
+            if store.file is None:
+                source.open(session).close()
+            else:
+                target.adopt(source.read(session).header, body(source.raw(session)))
+        yield store
+
+
+def body(data: bytes) -> bytes:
+    """The lines of a log behind its header."""
+    return data.partition(b"\n")[2]

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from refold.cli.chat import command
 from runtime.envelope import Event, decode_line
 from runtime.events import AssistantMessage, UserMessage
 from runtime.messages import text_of
-from runtime.storage import JsonlFolder
+from runtime.storage import JsonlFolder, open_sessions
 from runtime.verify import verify_requests
 from tests.agents import assert_within_rules
 from tests.refold.cli_stores import HOSTILE
@@ -435,6 +435,28 @@ def test_a_pipe_s_lines_are_prompts_and_only_answers_are_on_standard_output(fold
     events = events_of(folder)
     assert prompts(events) == ["hello", "look", "/quit"]
     assert ends(events) == ["completed"] * 3
+
+
+def test_a_session_in_which_nothing_was_said_is_not_kept_and_that_is_told(folder: Path) -> None:
+    ran = piped(folder, "\n", "--script", "answers.py")
+    assert (ran.returncode, ran.stdout) == (0, "")
+    named = re.findall(r"session ([0-9a-f-]+)", ran.stderr)
+    assert len(set(named)) == 1
+    assert f"nothing was said, so session {named[0]} was not kept" in ran.stderr
+    assert not list(folder.glob("sessions/*.jsonl"))
+
+
+def test_a_session_in_a_sqlite_file_is_talked_to_and_goes_on(folder: Path) -> None:
+    store = ("--store", "sqlite:///chat.db", "--script", "answers.py")
+    assert piped(folder, "hello\n", *store).stdout == "You said hello.\n"
+    ran = piped(folder, "again\n", "last", *store)
+    assert (ran.returncode, ran.stdout) == (0, "You said again.\n")
+    assert "goes on after 1 turn" in ran.stderr
+    with closing(open_sessions(f"sqlite:///{folder / 'chat.db'}")) as sessions:
+        (session,) = sessions.list()
+        records = sessions.read(session).records
+        assert prompts([decode_line(record.encoded) for record in records]) == ["hello", "again"]
+    assert not (folder / "sessions").exists()
 
 
 def test_a_pipe_ends_with_1_after_a_failed_turn_and_asks_the_rest(folder: Path) -> None:

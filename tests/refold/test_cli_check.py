@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from refold.cli.check import examine
 from refold.cli.opening import Place
+from refold.cli.report import examine
 from runtime.storage import JsonlFolder, SessionHeader
 from tests.refold.cli_stores import CliStore
 from tests.refold.test_cli_sessions import flip, write
@@ -71,20 +71,20 @@ def missed(file: Path, place: Place, bits: range, code: int) -> list[int]:
 
 def test_a_single_flipped_bit_anywhere_in_a_closed_log_is_named(store: CliStore) -> None:
     path = closed(store)
-    place = Place(store.path, "closed")
+    place = Place(JsonlFolder(store.path), "closed")
     assert (examine(place).findings, examine(place).exit_code) == ([], 0)
     assert missed(path, place, range(path.stat().st_size * 8), 4) == []
 
 
 def test_a_single_flipped_bit_in_a_head_file_is_named(store: CliStore) -> None:
     closed(store)
-    head, place = store.path / "closed.head", Place(store.path, "closed")
+    head, place = store.path / "closed.head", Place(JsonlFolder(store.path), "closed")
     assert missed(head, place, range((head.stat().st_size - 1) * 8), 1) == []
 
 
 def test_a_flipped_bit_in_the_newline_of_a_head_file_is_named(store: CliStore) -> None:
     closed(store)
-    head, place = store.path / "closed.head", Place(store.path, "closed")
+    head, place = store.path / "closed.head", Place(JsonlFolder(store.path), "closed")
     bits = head.stat().st_size * 8
     assert missed(head, place, range(bits - 8, bits), 1) == []
 
@@ -204,7 +204,39 @@ def test_calls_of_a_closed_step_without_results_are_found(store: CliStore) -> No
     )
     found = report(store, "unbalanced", 1)
     assert found["unanswered"] == [2]
-    assert any("never got a result" in finding for finding in found["findings"])
+    assert any("start a new session" in finding for finding in found["findings"])
+    assert found["forkAt"] is None
+
+
+def test_of_a_damaged_log_nothing_is_said_of_a_next_opening(store: CliStore) -> None:
+    start = event(0, "turn/start", turn=1, trigger={"kind": "message", "source": USER})
+    write(store, "odd", start, event(1), event(2))
+    (store.path / "odd.head").write_bytes(b"x")
+    (store.path / "odd.torn-5-0").write_bytes(b"x")
+    said = " ".join(report(store, "odd", 1)["findings"] + report(store, "odd", 1)["notes"])
+    assert said.count("the next ") == 3
+    data = store.log("odd").read_bytes()
+    flip(store.log("odd"), data.rindex(b'"seq":1,'))
+    found = report(store, "odd", 4)
+    assert len(found["findings"]) == 3
+    assert "the next " not in " ".join(found["findings"] + found["notes"])
+
+
+def test_calls_without_results_name_the_turn_end_to_fork_at(store: CliStore) -> None:
+    done, trigger = {"kind": "completed"}, {"kind": "message", "source": USER}
+    call = {"type": "tool-call", "id": "c", "name": "read", "arguments": "{}"}
+    write(
+        store,
+        "odd",
+        event(0, "turn/start", turn=1, trigger=trigger),
+        event(1, "turn/end", turn=1, reason=done),
+        event(2, "turn/start", turn=2, trigger=trigger),
+        surface(3, "assistant/message", turn=2, step=1, content=[call]),
+        event(4, "turn/end", turn=2, reason=done),
+    )
+    found = report(store, "odd", 1)
+    assert (found["unanswered"], found["forkAt"]) == ([3], 1)
+    assert any("fork the session at seq 1, the last turn/end" in f for f in found["findings"])
 
 
 def test_events_that_no_session_takes_are_damage(store: CliStore) -> None:

@@ -32,7 +32,7 @@ def test_a_request_that_continues_another_diverges_nowhere(made_store: CliStore)
     assert ran.lines == [
         f"A  step 1.1 (seq 4), {len(first)} bytes",
         f"B  step 2.1 (seq 32), {len(later)} bytes",
-        f"kept prefix       {len(first) - 2} bytes, 100.0 % of A",
+        f"kept prefix       {len(first) - 2} bytes, 100.0 % of A without its 2 closing bytes",
         "header drift      none",
         "B continues A: nothing diverges",
     ]

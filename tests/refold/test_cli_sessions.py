@@ -127,6 +127,16 @@ def test_a_fork_is_not_owned_by_who_has_its_parent_open(store: CliStore) -> None
     assert (found["parent"]["state"], found["child"]["state"]) == ("owned", "ok")
 
 
+def test_a_new_fork_was_active_when_it_was_made(any_store: CliStore) -> None:
+    end = event(0, "turn/end", turn=1, reason={"kind": "completed"})
+    any_store.write("parent", end)
+    with any_store.opened() as sessions:
+        sessions.fork("parent", None, SessionHeader("child", created_at=2_000_000_000_000))
+    found = rows(any_store)
+    assert found["parent"]["lastActivity"] == 1_760_000_000_000
+    assert found["child"]["lastActivity"] == 2_000_000_000_000
+
+
 def test_fifty_sessions_are_listed_though_five_are_bad(own_store: CliStore) -> None:
     for number in range(45):
         own_store.rewrite("tour", f"good-{number:02}", lambda e: e.encoded)

@@ -121,6 +121,16 @@ def test_one_damaged_log_does_not_keep_the_others_from_being_verified(
     assert [s["session"] for s in found if s["error"] is not None] == ["changed"]
 
 
+def test_damage_that_the_head_file_tells_of_is_not_called_a_torn_tail(any_store: CliStore) -> None:
+    data = bytearray(any_store.raw("tour"))
+    data[-9] ^= 1
+    any_store.put("tour", bytes(data))
+    ran = any_store.run("verify", "tour")
+    assert (ran.code, ran.err.count("\n")) == (4, 1)
+    assert "is damaged at byte" in ran.err
+    assert "torn tail" not in ran.err
+
+
 def test_an_event_that_makes_no_sense_is_damage(own_store: CliStore) -> None:
     own_store.rewrite(
         "tour", "odd", lambda event: event.encoded.replace(b'"text":"done"', b'"txet":"done"')

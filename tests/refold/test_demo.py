@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ from refold.demo.story import tell
 from runtime.envelope import Event, decode_line, draft
 from runtime.events import EndReason, StepEnd, TurnEnd
 from runtime.llm.chunks import Usage
-from runtime.storage import JsonlFolder
+from runtime.storage import JsonlFolder, open_sessions
+from runtime.storage.address import within
 
 ROOT = Path(refold.__file__).parent.parent
 # In CI a missing wheel must not pass for a success.
@@ -123,10 +125,17 @@ def test_the_report_names_the_store_and_commands_that_work(tmp_path: Path) -> No
 
 
 @pytest.mark.crash
-def test_the_tour_can_be_given_twice_on_one_store(tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", ["sessions", "sqlite:///sessions.db"])
+def test_the_tour_can_be_given_twice_on_one_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
     for _ in range(2):
-        assert run("--store", str(tmp_path)).exit_code == 0
-    assert len(JsonlFolder(tmp_path).list()) == 2
+        told = run("--store", store)
+        assert told.exit_code == 0
+        assert f"REFOLD_STORE={within(tmp_path, store)}" in told.stdout
+    with closing(open_sessions(store)) as sessions:
+        assert len(sessions.list()) == 2
 
 
 @pytest.mark.crash
@@ -140,13 +149,13 @@ async def test_a_child_that_ends_too_early_is_said_so(
     real = story._until_stuck
     monkeypatch.setattr(story, "_until_stuck", until_stuck)
     with pytest.raises(story.DemoFailed, match="ended before it was inside its tool"):
-        await tell(tmp_path, engine=False, say=lambda line: None)
+        await tell(str(tmp_path), engine=False, say=lambda line: None)
 
 
 @pytest.mark.crash
 async def test_a_child_whose_parent_is_gone_ends_by_itself(tmp_path: Path) -> None:
     with trio.fail_after(30):
-        async with open_child(tmp_path, None) as child:
+        async with open_child(str(tmp_path), None) as child:
             while (heard := await child.heard()) is not None and "stuck" not in heard:
                 pass
             assert child._process.stdin
@@ -219,7 +228,7 @@ def good_outcome() -> Outcome:
         b'"content":[],"isError":true},"surfaceOp":"append"}'
     )
     ends = (EndReason("completed"),)
-    return Outcome(Path("/s"), "id", 1, -9, (result, *CLOSERS), ends, ROWS, engine=True)
+    return Outcome("/s", "id", 1, -9, (result, *CLOSERS), ends, ROWS, engine=True)
 
 
 GOOD = good_outcome()

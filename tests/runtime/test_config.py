@@ -52,7 +52,7 @@ def test_every_setting_becomes_a_record() -> None:
     )
     assert config == Config(
         path=PATH,
-        store=Path("sessions"),
+        store="sessions",
         model="mine/big/model",
         system="Be brief.",
         tools=("notes:read", "package.module:write"),

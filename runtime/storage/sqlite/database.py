@@ -176,6 +176,9 @@ class Database:
                 raise StoreFull(self.name, str(error)) from error
             if kind == sqlite3.SQLITE_NOTADB:
                 raise NoStoreFile(self.name, "no SQLite file") from error
+            if kind == sqlite3.SQLITE_BUSY:
+                reason = f"another process has been within a write for {BUSY_SECONDS} s"
+                raise Unavailable(self.name, reason, "let it go on, or end it") from error
             if reading or kind in _NOTHING_WRITTEN:
                 raise Unavailable(self.name, str(error)) from error
             self.failed = str(error)

@@ -12,6 +12,7 @@ from pathlib import Path
 import attrs
 
 from runtime.errors import RefoldError
+from runtime.storage.address import SCHEME
 from runtime.storage.advisory import Advisory
 from runtime.storage.errors import AlreadyExists, NotFound, Unavailable
 from runtime.storage.files import check_local, exists, remove, reported, write_file
@@ -43,6 +44,7 @@ from runtime.storage.sqlite.rows import (
     keep_torn,
     last_time,
     name_of,
+    read_raw,
     scan_rows,
     take_lines,
 )
@@ -61,6 +63,10 @@ class SqliteFile:
         self._locks = StoreLock(self._layout, port)
         self._database = Database(self._layout, port)
         self.rounds = Rounds(self._database)
+
+    @property
+    def address(self) -> str:
+        return f"{SCHEME}{self._layout.path}"
 
     @property
     def folder(self) -> Path:
@@ -114,7 +120,8 @@ class SqliteFile:
             write_file(self._port, kept, before, sync=True)
             self._drop_head(header.id)  # it vouches for what was
             with self._database.transaction(durable=True) as db:
-                keep_torn(db, header.id, *dropped)
+                if dropped[1]:
+                    keep_torn(db, header.id, *dropped)
                 take_lines(db, rows.number, 0)
                 insert_lines(db, rows.number, 0, lines)
                 change_row(db, rows.number, frame_header(header), secrets.token_hex(8))
@@ -125,6 +132,8 @@ class SqliteFile:
         self._find(session_id)
         with self._locked(session_id) as release:
             number = self._find(session_id).number
+            for copy in self._layout.damaged_copies(self._port, session_id):
+                remove(self._port, copy)
             self._drop_head(session_id)
             remove(self._port, self._layout.index(session_id))
             with self._database.transaction(durable=True) as db:
@@ -132,8 +141,7 @@ class SqliteFile:
             release()
 
     def raw(self, session_id: str) -> bytes:
-        lines = RowLines(self._database, session_id, self._find(session_id))
-        return lines.first() + (lines.after(0, 0, None) or b"")
+        return read_raw(RowLines(self._database, session_id, self._find(session_id)))[0]
 
     def list(self) -> list[str]:
         return ids(self._database)
@@ -208,8 +216,13 @@ class SqliteFile:
         # The head is read first: it must not be younger than the rows that it judges.
         head = read_head(self._port, self._layout.head(session_id))
         saved = read_index(self._port, self._layout.index(session_id))
-        found = scan_rows(self._database, session_id, rows, saved)
-        check_head(found, head, name_of(self._database, session_id))
+        name = name_of(self._database, session_id)
+        try:
+            found = scan_rows(self._database, session_id, rows, saved)
+        except NotFound:
+            check_head(None, head, name)
+            raise
+        check_head(found, head, name)
         return found
 
     def _find(self, session_id: str) -> Rows:

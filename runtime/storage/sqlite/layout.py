@@ -53,6 +53,12 @@ class SqliteLayout:
         paths = (self._beside(f"-{session_id}.damaged-{number}") for number in count())
         return next(path for path in paths if not exists(port, path))
 
+    def damaged_copies(self, port: Port, session_id: str) -> list[Path]:
+        """What repairs by command kept of a log."""
+        begin = self._beside(f"-{session_id}.damaged-").name
+        names = port.listdir(self.folder)
+        return [self.folder / name for name in names if name.startswith(begin)]
+
     def is_used(self, port: Port, session_id: str | None) -> bool:
         """Whether there is anything that a lock guards."""
         del session_id  # one file holds them all

@@ -77,7 +77,7 @@ class SqliteLog:
         self._release, self._holder, self._advisory = release, holder, advisory
         self._written = Head(opening.next_seq - 1, opening.end, opening.chain)
         self._durable = self._written
-        self._staged: tuple[Rows, bytes, Framed] | None = None
+        self._staged: tuple[Rows, Head, Framed] | None = None
         self._failed: Broken | None = None
         self._closed = False
         rounds.logs.add(self)
@@ -133,23 +133,19 @@ class SqliteLog:
             first = frame_header(self.header)
             rows = Rows(insert_session(db, self.header.id, first, rows.holder), first, rows.holder)
         insert_lines(db, rows.number, self.next_seq, framed.lines)
-        self._staged = rows, first, framed
+        head = attrs.evolve(framed.head, end=framed.head.end + len(first))
+        self._staged = rows, head, framed
 
     @property
     def standing(self) -> Head:
         """Where the log ends if the transaction that is under way is committed."""
-        if self._staged is None:
-            return self._written
-        _, first, framed = self._staged
-        return attrs.evolve(framed.head, end=framed.head.end + len(first))
+        return self._written if self._staged is None else self._staged[1]
 
     def settle(self) -> None:
         """What was staged is committed."""
         if self._staged is not None:
-            written = self.standing
-            (self._rows, first, framed), self._staged = self._staged, None
-            self._written = written
-            self._index = self._index or SavedIndex.of_new(first)
+            (self._rows, self._written, framed), self._staged = self._staged, None
+            self._index = self._index or SavedIndex.of_new(self._rows.header)
             self._index.extend(framed.lines, framed.kinds, framed.link)
 
     def secure(self, head: Head) -> None:

@@ -18,7 +18,7 @@ from runtime.storage.sqlite.layout import SqliteLayout
 OLDEST = (3, 37, 0)
 """The first version with strict tables."""
 
-BUSY_SECONDS = 20
+BUSY_SECONDS = 10
 """How long a transaction waits for another process's."""
 
 WAL_BYTES = 64 << 20

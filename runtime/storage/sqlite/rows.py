@@ -15,7 +15,7 @@ from runtime.storage.index import SavedIndex
 from runtime.storage.sqlite.database import Database
 from runtime.storage.tail import Scan, scan
 
-TIME = re.compile(rb'"seq":[0-9]+,"time":([0-9]{1,18}),')
+TIME = re.compile(rb'"(?:seq":[0-9]+,"time|createdAt)":([0-9]{1,18})\b')
 
 
 @attrs.frozen
@@ -79,6 +79,10 @@ class RowLines:
         found = self._database.read(query, self._rows.number, seq)
         return found[0][0] or b"" if found else None
 
+    def is_current(self) -> bool:
+        # Not even an opening for writing leaves the row as it was.
+        return find(self._database, self._session) == self._rows
+
     def close(self) -> None:
         """Reading holds nothing of its own."""
 
@@ -95,24 +99,25 @@ def scan_rows(
     _, newline, more = rows.header.partition(b"\n")
     if more or not newline:
         raise LogCorrupt(lines.name, 0, 1, None, "a damaged line")
+    data, damage = read_raw(lines)
+    found = scan(data, session_id, path=lines.name, saved=None if damage else saved)
+    if damage:
+        count = len(found.records)
+        raise LogCorrupt(lines.name, found.end, count + 2, count, damage, found)
+    return found
+
+
+def read_raw(lines: RowLines) -> tuple[bytes, str]:
+    """The header and the lines; where the file itself is damaged, those before that, and why."""
     try:
-        rest = lines.after(0, 0, None)
+        return lines.first() + (lines.after(0, 0, None) or b""), ""
     except Unavailable as failure:
-        raise _unreadable(lines, session_id, failure) from failure
-    return scan(rows.header + (rest or b""), session_id, path=lines.name, saved=saved)
-
-
-def _unreadable(lines: RowLines, session_id: str, failure: Unavailable) -> LogCorrupt | Unavailable:
-    """Damage of the file itself, placed behind the last row that can still be read."""
-    cause = failure.__cause__
-    if not isinstance(cause, sqlite3.DatabaseError) or cause.sqlite_errorcode & 0xFF != (
-        sqlite3.SQLITE_CORRUPT
-    ):
-        return failure
-    data = b"".join([lines.first(), *_readable(lines)])
-    found = scan(data, session_id, path=lines.name)
-    count = len(found.records)
-    return LogCorrupt(lines.name, found.end, count + 2, count, str(cause), found)
+        cause = failure.__cause__
+        if not isinstance(cause, sqlite3.DatabaseError) or cause.sqlite_errorcode & 0xFF != (
+            sqlite3.SQLITE_CORRUPT
+        ):
+            raise
+        return b"".join([lines.first(), *_readable(lines)]), str(cause)
 
 
 def _readable(lines: RowLines) -> Iterator[bytes]:
@@ -226,21 +231,20 @@ def delete_rows(db: sqlite3.Connection, number: int, session_id: str) -> None:
 
 
 def last_time(database: Database, session_id: str) -> int:
-    """The time of a session's last event in epoch ms; 0 where it has none that tells."""
+    """The time of a session's last event, or of its making if that is later, in epoch ms.
+
+    A fork's last event may be its parent's. 0 where neither tells.
+    """
+    query = (
+        "SELECT CAST(header AS BLOB), (SELECT CAST(line AS BLOB) FROM lines "
+        "WHERE session = number ORDER BY seq DESC LIMIT 1) FROM sessions WHERE id = ?"
+    )
     try:
-        return _last_time(database, session_id)
+        found = database.read(query, session_id) if database.exists() else []
     except Unavailable:
         return 0
-
-
-def _last_time(database: Database, session_id: str) -> int:
-    query = (
-        "SELECT coalesce(CAST(line AS BLOB), x'') FROM lines JOIN sessions ON session = number "
-        "WHERE id = ? ORDER BY seq DESC LIMIT 1"
-    )
-    found = database.read(query, session_id) if database.exists() else []
-    times = [TIME.search(line) for (line,) in found]
-    return int(times[0][1]) if times and times[0] else 0
+    times = [TIME.search(line or b"") for row in found for line in row]
+    return max((int(time[1]) for time in times if time), default=0)
 
 
 def ids(database: Database) -> list[str]:

@@ -27,9 +27,19 @@ from runtime.storage import (
         (NotFound("s", "p"), ["'s'", "p"], "list the store"),
         (NotFound("s", "p", 7), ["'s'", "p", "7 bytes"], "create it anew"),
         (AlreadyExists("s"), ["'s'"], "choose another id"),
-        (SessionBusy("s", 12, "h", 99), ["'s'", "12", "h", "99"], "close it there"),
+        (
+            SessionBusy("s", 12, "h", 99),
+            ["'s'", "12", "h", "1970-01-01 00:00:00 UTC"],
+            "close it there",
+        ),
         (SessionBusy("s", None, None, None), ["'s'"], "close it there"),
+        (
+            SessionBusy("s", 12, "h", 99, here=True),
+            ["this very process, 12 on h"],
+            "close it there",
+        ),
         (StoreRefused("p", "a symbolic link"), ["p", "symbolic link"], "local disk"),
+        (StoreRefused("p", "odd", "do this"), ["p is odd"], "do this"),
         (ForeignLog("s"), ["'s'"], "import it first"),
         (SeqMismatch(3, 5), ["3", "5"], "number the batch"),
         (NoForkPoint("s", 9, 4), ["'s'", "9", "4"], "can be forked at a turn/end"),
@@ -40,6 +50,7 @@ from runtime.storage import (
         (StoreFull("p", "r"), ["p", "r"], "make room"),
         (LogFailed("p", "r", 8), ["p", "r", "seq 8"], "open it again"),
         (Unavailable("p", "r"), ["p", "r"], "permissions"),
+        (Unavailable("p", "r", "do this"), ["p", "r"], "do this"),
     ],
 )
 def test_an_error_names_the_facts_and_says_what_to_do(

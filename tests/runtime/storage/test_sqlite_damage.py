@@ -329,8 +329,7 @@ def test_a_corrupt_page_is_the_affair_of_the_sessions_in_it(path: Path) -> None:
         assert damage.value.expected_seq == len(kept)
         assert damage.value.offset == kept[-1].offset + kept[-1].length
         assert b"b at 0 " in kept[0].encoded
-    with pytest.raises(Unavailable, match="malformed"):
-        store.raw("b")
+    assert b"b at 0 " in store.raw("b")  # as far as it can be read
     for name in "ac":
         log = store.open(name)
         log.append([event(40)])
@@ -364,7 +363,9 @@ def test_an_error_in_reading_is_no_corruption(path: Path) -> None:
         for ask in (store.read, store.open, store.raw):
             with pytest.raises(Unavailable, match="on purpose"):
                 ask("demo")
-        assert store.written_at("demo") == 0
+    ioerr = Failing(inner, "SELECT CAST(header", sqlite3.SQLITE_IOERR_READ)
+    database._reader = cast("sqlite3.Connection", ioerr)
+    assert store.written_at("demo") == 0
     store.close()
     assert len(texts(store)) == 4
 

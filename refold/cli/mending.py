@@ -1,0 +1,143 @@
+"""What a repair does to one log, and what no repair can (design 5.2, 5.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from refold.cli.exits import DAMAGE, DAMAGED
+from refold.cli.opening import Place
+from refold.cli.report import Report, examine
+from refold.render import plural
+from runtime.errors import Broken, Refused
+from runtime.storage import ForeignLog, LogCorrupt
+from runtime.storage.salvage import Salvage, count_behind_header, salvage
+
+
+@attrs.define(eq=False)
+class BeyondRepair(Broken):
+    """A damaged log of which nothing can be kept in its place."""
+
+    exit_code = DAMAGED
+    damage: LogCorrupt
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.damage}, since it cannot be repaired: {self.why}"
+
+
+@attrs.define(eq=False)
+class LogChanged(Refused):
+    """A log that is not any more what its repair was planned from."""
+
+    session: str
+
+    def __str__(self) -> str:
+        return (
+            f"session {self.session!r} changed while its repair was being decided and was left as "
+            "it is; look at it again with `refold repair`"
+        )
+
+
+@attrs.frozen
+class Plan:
+    """What is wrong with a log and what would be done.
+
+    `salvage` takes the place of a damaged log; without it, an opening and a closing mend what
+    they can. `stored` are the bytes that the plan is for.
+    """
+
+    place: Place
+    report: Report
+    salvage: Salvage | None
+    stored: bytes = attrs.field(repr=False)
+
+    @property
+    def steps(self) -> list[str]:
+        """What would be done, a line each; none if there is nothing to do."""
+        return [*(self._mending() if self.salvage is None else self._salvaging(self.salvage))]
+
+    def _mending(self) -> Iterator[str]:
+        torn = self.report.torn
+        if torn is not None and torn.dropped_bytes:
+            count = plural(torn.dropped_bytes, "byte")
+            yield f"put the {count} of its tail aside; the next opening reports them"
+        if torn is not None and torn.missing_newline:
+            yield "put the newline of its last line back"
+        if self.report.head_damaged:
+            yield "write its head file anew"
+
+    def _salvaging(self, kept: Salvage) -> Iterator[str]:
+        yield f"keep a copy of the {plural(len(self.stored), 'byte')} that are stored"
+        yield f"keep {plural(kept.events, 'event')}{_up_to(kept)}"
+        if kept.lost_seed:
+            left = kept.header.seed_length or 0
+            yield (
+                f"say in its header that it was forked with {plural(left, 'event')}: "
+                f"{kept.lost_seed} of those it began with are lost"
+            )
+        if kept.dropped:
+            count = plural(len(kept.dropped), "byte")
+            yield f"put the {count} behind them aside; the next opening reports them"
+        else:
+            yield "forget what the head file vouches for, which is not in the log"
+
+    @property
+    def limits(self) -> list[str]:
+        """What is wrong with what the events say, a line each, which no repair changes."""
+        found = [*map(str, self.report.broken)]
+        if self.report.unbalanced is not None:
+            found.append(str(self.report.unbalanced))
+        if isinstance(self.report.error, DAMAGE) and self.salvage is None:
+            found.append(str(self.report.error))
+        return found
+
+
+def _up_to(kept: Salvage) -> str:
+    return f", up to seq {kept.events - 1}" if kept.events else ": the first is damaged already"
+
+
+def plan_repair(place: Place) -> Plan:
+    """What to do about a log; raises what keeps it from being repaired.
+
+    That is `BeyondRepair`, `ForeignLog`, and what `Sessions.read` raises but for `LogCorrupt`.
+    """
+    report = examine(place)
+    stored = place.store.raw(place.session)
+    if isinstance(report.error, LogCorrupt):
+        return Plan(place, report, _salvage(stored, report.error), stored)
+    if report.error is not None and not isinstance(report.error, DAMAGE):
+        raise report.error
+    if report.foreign and report.torn is not None:
+        raise ForeignLog(place.session)
+    return Plan(place, report, None, stored)
+
+
+def _salvage(stored: bytes, damage: LogCorrupt) -> Salvage:
+    if damage.readable is not None:
+        return salvage(stored, damage.readable)
+    if b"\n" not in stored:
+        raise BeyondRepair(damage, "nothing is left of it but the beginning of its header")
+    if damage.expected_seq is not None:
+        raise BeyondRepair(damage, "its lines have no checksums that tell what can be trusted")
+    count = plural(count_behind_header(stored), "event")
+    raise BeyondRepair(
+        damage, f"{count} behind the header fit their checksums, but nothing says whose they are"
+    )
+
+
+def repair(plan: Plan) -> str | None:
+    """Do what was planned; returns where a copy of the stored bytes is, if one was needed.
+
+    Raises `LogChanged`, `SessionBusy`, and what keeps the log from being written.
+    """
+    store, session = plan.place.store, plan.place.session
+    now = plan_repair(plan.place)
+    if (now.stored, now.steps) != (plan.stored, plan.steps):
+        raise LogChanged(session)
+    copy, kept = None, plan.salvage
+    if kept is not None:
+        copy = store.replace(kept.header, kept.lines, (len(kept.data), kept.dropped))
+    store.open(session).close()  # cuts what is torn, and writes the head file
+    return copy

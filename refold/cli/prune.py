@@ -1,0 +1,116 @@
+"""`refold prune`: remove the sessions that were not used for long."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+
+import attrs
+import click
+
+from refold.cli.asking import agreed, asking_options
+from refold.cli.exits import DIFFERENT, FINE, say
+from refold.cli.opening import Place
+from refold.cli.options import store_option
+from refold.cli.progress import watched
+from refold.cli.removing import Removal, remove, tell
+from refold.cli.state import Row, newest_first, read_row
+from refold.render import plural, table
+from runtime.moments import utc
+from runtime.storage import Sessions
+
+_UNITS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+BAD = frozenset({"damaged", "unreadable", "half-written", "foreign"})
+"""The states of logs that nobody can go on with, and that may be all that is left of something."""
+
+
+def _age(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
+    """An age in ms from its form on the command line."""
+    found = re.fullmatch(r"([0-9]{1,6})([mhdw])", text)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is no age such as 90m, 12h, 30d or 8w")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+@attrs.frozen
+class Old:
+    """A session that was last used at `since`, epoch ms."""
+
+    name: str
+    row: Row
+    since: int
+
+
+@click.command("prune")
+@click.option(
+    "--older-than",
+    "age",
+    required=True,
+    metavar="AGE",
+    callback=_age,
+    help="How long ago the last activity was, such as 90m, 12h, 30d or 8w.",
+)
+@click.option("--damaged", is_flag=True, help="Damaged and foreign logs, too.")
+@click.option("--dry-run", is_flag=True, help="Only list them.")
+@asking_options
+@store_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    age: int,
+    damaged: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    store: Sessions,
+) -> None:
+    """Remove the sessions whose last activity was long ago, for good.
+
+    They are listed before it asks. The last activity is that of `refold sessions`; a damaged log,
+    whose last event nobody knows, goes by when it was written to, and is left alone without
+    --damaged. One that somebody has open is refused, and the others are removed even so; the exit
+    code then is 1.
+
+    \b
+    Examples:
+      refold prune --older-than 30d --dry-run
+      refold prune --older-than 8w --yes --json
+    """
+    old = [*_older(store, time.time_ns() // 1_000_000 - age, damaged=damaged)]
+    if as_json and (dry_run or not yes or not old):
+        ctx.exit(tell([Removal(found.name) for found in old], as_json=True))
+    if not as_json:
+        click.echo(_listed(old))
+    if dry_run or not old:
+        ctx.exit(FINE)
+    if not agreed(f"Delete {plural(len(old), 'session')} for good?", yes=yes):
+        say("nothing was deleted")
+        ctx.exit(DIFFERENT)
+    ctx.exit(tell([*remove([Place(store, found.name) for found in old])], as_json=as_json))
+
+
+def _older(store: Sessions, than: int, *, damaged: bool) -> Iterator[Old]:
+    """The sessions whose last activity was at `than` (epoch ms) or before, the oldest first."""
+    names = [*reversed(newest_first(store))]
+    for name in watched(names, lambda name: f"reading {name}"):
+        row = read_row(store, name)
+        if row.state in BAD and not damaged:
+            continue
+        since = _since(store, name, row)
+        if since <= than:
+            yield Old(name, row, since)
+
+
+def _since(store: Sessions, name: str, row: Row) -> int:
+    last = row.counts.last_activity
+    written = store.written_at(name) // 1_000_000
+    return written if last is None or row.state in BAD else last
+
+
+def _listed(old: list[Old]) -> str:
+    if not old:
+        return "no session is that old"
+    rows = [(found.name, utc(found.since), found.row.state) for found in old]
+    return table(("session", "last activity", "state"), rows, left=frozenset({0, 1, 2}))

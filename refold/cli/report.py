@@ -1,0 +1,161 @@
+"""What is wrong with a session: the findings of `refold check` and of `refold repair`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import attrs
+
+from refold.cli.exits import DAMAGE, DIFFERENT, FINE, exit_code
+from refold.cli.opening import Place
+from refold.cli.progress import watched
+from refold.render import plural
+from runtime.envelope import Event, decode_line
+from runtime.errors import HistoryUnbalanced, RefoldError, RuleBroken
+from runtime.events import SessionRecovered
+from runtime.repair import interrupted_turn_closers
+from runtime.rules import broken_rules, last_balanced_end, unanswered
+from runtime.storage import LogCorrupt, Scan, Torn
+from runtime.storage.head import Beside, Head
+
+
+@attrs.frozen
+class Report:
+    """What a check found of one session.
+
+    `head` is what the head file vouches for, `head_damaged` whether there is one that cannot be
+    trusted. `quarantine` gives, for each file of dropped bytes, the seq of the event that reports
+    it; `unbalanced` tells of tool calls that never got a result; `fork_at` is the last `turn/end`
+    before whatever is wrong with the history; `closers` counts the events that close an open turn.
+    With an `error` all but it speaks of what is readable before.
+    """
+
+    session: str
+    events: int = 0
+    foreign: bool = False
+    torn: Torn | None = None
+    head: Head | None = None
+    head_damaged: bool = False
+    quarantine: tuple[tuple[str, int | None], ...] = ()
+    broken: tuple[RuleBroken, ...] = ()
+    unbalanced: HistoryUnbalanced | None = None
+    fork_at: int | None = None
+    closers: int = 0
+    error: RefoldError | None = None
+
+    @property
+    def findings(self) -> list[str]:
+        """What is wrong, a line each."""
+        calls = [] if self.unbalanced is None else [str(self.unbalanced)]
+        return [*self._of_the_file(), *map(str, self.broken), *calls]
+
+    def _of_the_file(self) -> Iterator[str]:
+        if self.error is not None:
+            yield str(self.error)
+        if self.torn is not None:
+            yield _torn(self.torn)
+        # Of a damaged log no opening comes next.
+        opens = self.error is None
+        if self.head_damaged:
+            next_ = "; the next closing renews it" if opens else ""
+            yield f"its head file is damaged and vouches for nothing{next_}"
+        for name, seq in self.quarantine:
+            if seq is None:
+                next_ = "; the next opening does" if opens else ""
+                yield f"{name} holds dropped bytes that no event reports{next_}"
+
+    @property
+    def notes(self) -> list[str]:
+        """What is worth knowing and is not wrong, a line each."""
+        return list(self._notes())
+
+    def _notes(self) -> Iterator[str]:
+        for name, seq in self.quarantine:
+            if seq is not None:
+                yield f"{name} holds the dropped bytes that seq {seq} reports"
+        if self.closers and self.error is None:
+            yield f"a turn is open; the next opening closes it ({plural(self.closers, 'event')})"
+        if self.foreign:
+            yield "not written by refold: its lines have no checksums"
+        elif self.events and self.error is None and not self.head_damaged:
+            yield from self._coverage()
+
+    def _coverage(self) -> Iterator[str]:
+        last = self.events - 1
+        if self.head is None:
+            yield "no head file: damage to the last batch would look like a torn tail"
+        elif self.head.seq < last:
+            yield f"its head file vouches for the events up to seq {self.head.seq} of {last}"
+
+    @property
+    def exit_code(self) -> int:
+        if self.error is not None:
+            return exit_code(self.error)
+        return DIFFERENT if self.findings else FINE
+
+
+def examine(place: Place) -> Report:
+    """Everything that a check finds of one session; what stops it is kept in the report."""
+    report = Report(place.session)
+    try:
+        report = _with_beside(report, place.store.beside(place.session))
+        found = place.store.read(place.session)
+    except LogCorrupt as damage:
+        if damage.readable is not None:
+            report = _read(report, damage.readable)
+        return attrs.evolve(report, error=damage, torn=None)
+    except RefoldError as refused:
+        return attrs.evolve(report, error=refused)
+    return _read(report, found)
+
+
+def _with_beside(report: Report, beside: Beside) -> Report:
+    quarantine = tuple((name, None) for name in beside.quarantine)
+    return attrs.evolve(
+        report, head=beside.head, head_damaged=beside.head_damaged, quarantine=quarantine
+    )
+
+
+def _read(report: Report, found: Scan) -> Report:
+    report = attrs.evolve(report, events=len(found.records), foreign=found.foreign, torn=found.torn)
+    events: list[Event] = []
+    try:
+        events.extend(decode_line(record.encoded) for record in found.records)
+        report = attrs.evolve(report, quarantine=tuple(_reported(report.quarantine, events)))
+        return _judged(report, events, found.header.seed_length or 0)
+    except DAMAGE as damage:
+        return attrs.evolve(report, error=damage, fork_at=last_balanced_end(events))
+
+
+def _judged(report: Report, events: Sequence[Event], seed_length: int) -> Report:
+    read = watched(events, lambda event: f"checking {report.session}, seq {event.seq}")
+    calls = unanswered(events)
+    fork_at = last_balanced_end(events) if calls else None
+    return attrs.evolve(
+        report,
+        broken=tuple(broken_rules(read, seed_length)),
+        closers=len(interrupted_turn_closers(events, seed_length)),
+        unbalanced=HistoryUnbalanced(calls, fork_at) if calls else None,
+        fork_at=fork_at,
+    )
+
+
+def _reported(
+    quarantine: Iterable[tuple[str, int | None]], events: Sequence[Event]
+) -> Iterator[tuple[str, int | None]]:
+    named = {
+        name: event.seq
+        for event in events
+        if event.type == "session/recovered" and isinstance(event.data, SessionRecovered)
+        for name in (event.data.quarantine or "").split(",")
+    }
+    return ((name, named.get(name)) for name, _ in quarantine)
+
+
+def _torn(torn: Torn) -> str:
+    if torn.missing_newline:
+        return "its last line lost its newline; the next opening puts it back"
+    return (
+        f"its tail is torn at byte {torn.offset} ({torn.reason}): "
+        f"{plural(torn.dropped_bytes, 'byte')} are no part of the log; the next opening cuts them"
+    )

@@ -1,0 +1,153 @@
+"""The state that each session of a store is in, and what it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import attrs
+
+from refold.cli.exits import DAMAGE
+from refold.render import plural
+from runtime.envelope import Event, decode_line
+from runtime.errors import InvalidSessionId, RefoldError
+from runtime.events import SURFACE, Owner, TurnStart
+from runtime.json import clean_text
+from runtime.storage import (
+    LogCorrupt,
+    NotFound,
+    Scan,
+    SessionHeader,
+    Sessions,
+    StoreRefused,
+    Unavailable,
+    this_process,
+)
+from runtime.storage.owners import is_running
+from runtime.surface import fold_surface
+from runtime.usage import usage_by_step
+
+_COUNTED = (*SURFACE, "turn/start", "turn/end", "step/start", "assistant/chunk")
+
+
+@attrs.frozen
+class Counts:
+    """What the readable events of a session come to; tokens that nobody reported are None."""
+
+    last_activity: int | None = None
+    turns: int = 0
+    open_turn: int | None = None
+    tokens_in: int | None = None
+    tokens_cached: int | None = None
+    tokens_out: int | None = None
+
+    @property
+    def cached_share(self) -> float | None:
+        if not self.tokens_in or self.tokens_cached is None:
+            return None
+        return self.tokens_cached / self.tokens_in
+
+
+@attrs.frozen
+class Row:
+    """One file of a store; `detail` says more of its state, empty where there is no more."""
+
+    session: str
+    state: str
+    detail: str = ""
+    name: str | None = None
+    counts: Counts = Counts()
+    owner: Owner | None = None
+    damage: LogCorrupt | None = None
+
+
+def newest_first(store: Sessions) -> list[str]:
+    """What the logs of a store are called, the one written to last first; raises `Unavailable`."""
+    return sorted(store.names(), key=lambda name: (store.written_at(name), name), reverse=True)
+
+
+def read_row(store: Sessions, file: str) -> Row:
+    """The session of a log, or what stands in its place."""
+    try:
+        return _read(store.read(file))
+    except LogCorrupt as damage:
+        found = None if damage.readable is None else _read(damage.readable)
+        row = found or Row(file, "damaged")
+        return attrs.evolve(row, state="damaged", detail=_position(damage), damage=damage)
+    except NotFound as missing:
+        detail = f"{plural(missing.found_bytes, 'byte')} and no event"
+        return Row(file, "half-written", detail)
+    except (StoreRefused, Unavailable, InvalidSessionId) as refused:
+        return Row(clean_text(file), "unreadable", str(refused))
+    except RefoldError as refused:
+        return Row(file, "damaged", f"in its header or vocabulary: {refused}")
+
+
+def _position(damage: LogCorrupt) -> str:
+    at = "in its header" if damage.expected_seq is None else f"seq {damage.expected_seq}"
+    return f"at byte {damage.offset}, {at}: found {damage.found}"
+
+
+def _read(found: Scan) -> Row:
+    events: list[Event] = []
+    row = Row(found.header.id, "ok", name=found.header.name)
+    try:
+        events.extend(_counted(found))
+        fold_surface(events)
+    except DAMAGE as damage:
+        counts = _count(events, found.header)
+        return attrs.evolve(row, state="damaged", detail=str(damage), counts=counts)
+    counts = _count(events, found.header)
+    return _judged(attrs.evolve(row, counts=counts, owner=_holder(found)), found)
+
+
+def _counted(found: Scan) -> Iterator[Event]:
+    """The events that a row counts; most of a log is other chunks, which are passed over."""
+    for record in found.select(_COUNTED):
+        if record.type != "assistant/chunk" or b'"usage"' in record.encoded:
+            yield decode_line(record.encoded)
+    if found.records and found.records[-1].type not in _COUNTED:
+        yield decode_line(found.records[-1].encoded)
+
+
+def _count(events: Sequence[Event], header: SessionHeader) -> Counts:
+    turns = [event for event in events if event.type in ("turn/start", "turn/end")]
+    opened = turns[-1].data if turns else None
+    steps = usage_by_step(events)
+    last = max((event.time for event in events[-1:]), default=None)
+    if last is not None and header.seed_length:
+        last = max(last, header.created_at)  # what a fork begins with is older than the fork
+    return Counts(
+        last,
+        sum(event.type == "turn/start" for event in turns),
+        opened.turn if isinstance(opened, TurnStart) else None,
+        _sum(step.tokens_in for step in steps),
+        _sum(step.tokens_cached for step in steps),
+        _sum(step.tokens_out for step in steps),
+    )
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _holder(found: Scan) -> Owner | None:
+    """Who has the session open, as its log and this machine's processes say."""
+    last = found.last_owner()
+    if last is None or last.released or last.owner.owner is None:
+        return None
+    owner = last.owner.owner
+    return owner if owner.host != this_process().host or is_running(owner) else None
+
+
+def _judged(row: Row, found: Scan) -> Row:
+    turn = row.counts.open_turn
+    if found.foreign:
+        return attrs.evolve(row, state="foreign", detail="import it to go on with it")
+    if row.owner is not None:
+        at = "" if turn is None else f", turn {turn} is open"
+        return attrs.evolve(row, state="owned", detail=f"by {row.owner.pid}@{row.owner.host}{at}")
+    if found.torn is not None:
+        lost = plural(found.torn.dropped_bytes, "byte")
+        return attrs.evolve(row, state="torn", detail=f"tail of {lost} ({found.torn.reason})")
+    return row if turn is None else attrs.evolve(row, state="open turn", detail=str(turn))

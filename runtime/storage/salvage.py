@@ -1,0 +1,70 @@
+"""What can be kept of a damaged log: a plan from its bytes (design 5.2, 5.4). Pure."""
+
+from __future__ import annotations
+
+import attrs
+
+from runtime.storage.framing import frame_header
+from runtime.storage.header import SessionHeader
+from runtime.storage.tail import Scan
+from runtime.storage.walk import walk
+
+
+@attrs.frozen
+class Salvage:
+    """The log that can take a damaged one's place: the verified events up to the last whole batch.
+
+    `lines` are their framed lines, `dropped` is what stood behind them. `lost_seed` counts the
+    events that a fork had been seeded with and that are gone; `header` then speaks of those that
+    are left.
+    """
+
+    header: SessionHeader
+    lines: bytes = attrs.field(repr=False)
+    events: int
+    dropped: bytes = attrs.field(repr=False)
+    lost_seed: int = 0
+
+    @property
+    def data(self) -> bytes:
+        """The whole log."""
+        return frame_header(self.header) + self.lines
+
+
+def salvage(data: bytes, readable: Scan) -> Salvage:
+    """What to keep of a log whose bytes are `data`; `readable` is from the `LogCorrupt` of it."""
+    header, lost = _reseeded(readable)
+    end = _end(readable)
+    lines = lines_of(data, readable)
+    return Salvage(header, lines, len(readable.records), data[end:], lost)
+
+
+def lines_of(data: bytes, found: Scan) -> bytes:
+    """The event lines of a log, without what is no part of it, and each with its newline."""
+    start = found.records[0].offset if found.records else _end(found)
+    newline = b"\n" if found.torn is not None and found.torn.missing_newline else b""
+    return data[start : _end(found)] + newline
+
+
+def count_behind_header(data: bytes) -> int:
+    """How many events fit their checksums in a log whose first line cannot be read."""
+    return len(walk(data, data.find(b"\n") + 1).records())
+
+
+def _end(found: Scan) -> int:
+    """Where that of a log's bytes ends which is kept; a newline that was lost is not in them."""
+    if found.torn is not None and found.torn.missing_newline:
+        return found.torn.offset
+    return found.end
+
+
+def _reseeded(readable: Scan) -> tuple[SessionHeader, int]:
+    header, count = readable.header, len(readable.records)
+    length = header.seed_length or 0
+    if not length:
+        return header, 0
+    if not count:
+        return attrs.evolve(header, seed_length=0, seed_crc=None), length
+    left = min(length, count)
+    crc = readable.records[left - 1].crc
+    return attrs.evolve(header, seed_length=left, seed_crc=crc), length - left

@@ -1,0 +1,218 @@
+"""`refold export`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import attrs
+import orjson
+import pytest
+
+from refold.cli import export
+from runtime.storage import SessionHeader, scan
+from tests.refold.cli_stores import CliStore
+from tests.refold.test_cli_opening import one_sentence
+from tests.refold.test_render import hidden
+from tests.runtime.storage.logs import event
+
+LOSSLESS = {
+    "separators": "\u2028\u2029\x85\x00\x7f",
+    "emoji": "\U0001f9ea\u200d",
+    "numbers": [2**63, -(2**63), 0.1 + 0.2, 1e-7, 5e-324, 1.0],
+    "z": 1,
+    "a": 2,
+    "": {"nested": [{}]},
+}
+
+
+def test_the_stored_bytes_go_to_standard_output(any_store: CliStore) -> None:
+    for session in any_store.ids():
+        ran = any_store.run("export", session)
+        assert (ran.code, ran.err) == (0, "")
+        assert ran.raw == any_store.raw(session)
+
+
+def test_a_file_gets_the_same_bytes_and_is_never_overwritten_unasked(
+    any_store: CliStore, tmp_path: Path
+) -> None:
+    path = tmp_path / "copy.jsonl"
+    ran = any_store.run("export", "tour", str(path))
+    assert (ran.code, ran.out, one_sentence(ran.err)) == (0, f"{path}\n", True)
+    assert path.read_bytes() == any_store.raw("tour")
+    ran = any_store.run("export", "changed", str(path))
+    assert (ran.code, one_sentence(ran.err), ran.out) == (3, True, "")
+    assert "--force" in ran.err
+    assert path.read_bytes() == any_store.raw("tour")
+    assert any_store.run("export", "changed", str(path), "--force").code == 0
+    assert path.read_bytes() == any_store.raw("changed")
+    assert not list(tmp_path.glob("*.new"))
+
+
+def test_another_store_gets_the_same_bytes_and_back(any_store: CliStore, tmp_path: Path) -> None:
+    sessions = any_store.ids()
+    other, third = f"sqlite:///{tmp_path / 'other.db'}", str(tmp_path / "third")
+    between = attrs.evolve(any_store, file=tmp_path / "other.db")
+    last = attrs.evolve(any_store, path=tmp_path / "third", file=None)
+    for session in sessions:
+        ran = any_store.run("export", session, "--to", other)
+        assert (ran.code, ran.out) == (0, f"{other}\n")
+        assert between.run("export", session, "--to", third).code == 0
+        assert between.raw(session) == last.raw(session) == any_store.raw(session)
+    assert between.ids() == last.ids() == sessions
+    assert last.run("verify", "--all").code == between.run("check", "--all").code == 0
+
+
+def test_values_go_from_files_to_sqlite_and_back_with_equal_bytes(tmp_path: Path) -> None:
+    first = CliStore(tmp_path / "first")
+    second = attrs.evolve(first, file=tmp_path / "second.db")
+    third = CliStore(tmp_path / "third")
+    big = "\u00e9\U0001f9ea\u2028" * 2_200_000  # 20 MB
+    first.write("odd", event(0, "note", **LOSSLESS), event(1, "note", text=big))
+    assert first.run("export", "odd", "--to", second.address).code == 0
+    assert second.run("export", "odd", "--to", third.address).code == 0
+    assert third.raw("odd") == second.raw("odd") == first.raw("odd")
+    assert len(first.raw("odd")) > 19_000_000
+
+
+def test_a_session_can_be_called_something_else_there_and_nothing_is_overwritten(
+    any_store: CliStore,
+) -> None:
+    ran = any_store.run("export", "tour", "--to", any_store.address)
+    assert (ran.code, one_sentence(ran.err)) == (3, True)
+    assert "exists already" in ran.err
+    ran = any_store.run("export", "tour", "--to", any_store.address, "--id", "twin", "--json")
+    assert (ran.code, orjson.loads(ran.out)) == (
+        0,
+        {
+            "session": "twin",
+            "to": any_store.address,
+            "events": len(any_store.events("tour")),
+            "bytes": len(any_store.raw("tour")),
+            "leftOutBytes": 0,
+        },
+    )
+    assert any_store.events("twin") == any_store.events("tour")
+    assert any_store.run("check", "twin").code == 0
+
+
+def test_a_torn_tail_is_left_out_and_told(any_store: CliStore) -> None:
+    whole = any_store.raw("tour")
+    any_store.put("tour", whole + b'{"crc":"0123')
+    ran = any_store.run("export", "tour")
+    assert (ran.code, ran.raw, one_sentence(ran.err)) == (0, whole, True)
+    assert "12 bytes" in ran.err
+    any_store.put("tour", whole[:-1])
+    assert any_store.run("export", "tour").raw == whole
+
+
+def test_nothing_of_a_damaged_log_is_exported_unless_it_is_wanted(
+    any_store: CliStore, tmp_path: Path
+) -> None:
+    whole = any_store.raw("tour")
+    data = bytearray(whole)
+    data[len(whole) // 2] ^= 1
+    any_store.put("tour", bytes(data))
+    path = tmp_path / "copy.jsonl"
+    ran = any_store.run("export", "tour", str(path))
+    assert (ran.code, ran.out, path.exists()) == (4, "", False)
+    assert "before the damage can be read" in ran.err
+    assert "is damaged at byte" in ran.err
+    ran = any_store.run("export", "tour", "--readable")
+    assert ran.code == 0
+    assert whole.startswith(ran.raw)
+    found = scan(ran.raw, "tour", path="x")
+    assert (found.torn, len(found.records) > 5) == (None, True)
+    assert any_store.run("export", "tour", "--readable", "--to", str(tmp_path / "s")).code == 0
+    assert CliStore(tmp_path / "s").raw("tour") == ran.raw
+    assert any_store.raw("tour") == bytes(data)
+
+
+def test_what_is_readable_of_a_damaged_fork_is_a_log(any_store: CliStore) -> None:
+    fork, data = any_store.fork, bytearray(any_store.raw(any_store.fork))
+    data[len(b"".join(data.splitlines(keepends=True)[:4])) + 50] ^= 1
+    any_store.put(fork, bytes(data))
+    found = scan(any_store.run("export", fork, "--readable").raw, fork, path="x")
+    assert found.header.seed_length == len(found.records) > 0
+
+
+def test_a_header_that_cannot_be_read_is_told(any_store: CliStore) -> None:
+    data = bytearray(any_store.raw("tour"))
+    data[40] ^= 1
+    any_store.put("tour", bytes(data))
+    ran = any_store.run("export", "tour", "--readable")
+    assert (ran.code, ran.raw) == (4, b"")
+    assert "nothing of tour can be exported" in ran.err
+
+
+def test_a_sqlite_file_with_a_damaged_page_gives_what_is_readable(
+    own_store: CliStore, tmp_path: Path
+) -> None:
+    store = attrs.evolve(own_store, path=tmp_path, file=tmp_path / "pages.db")
+    events = [event(seq, "note", text="x" * 3000) for seq in range(40)]
+    with store.opened() as sessions:
+        log = sessions.create(SessionHeader("long", 0))
+        log.append(*([encoded] for encoded in events))
+        log.close()
+    assert store.file is not None
+    data = bytearray(store.file.read_bytes())
+    at = data.index(b'"seq":30,') // 4096 * 4096
+    data[at : at + 4096] = b"\xff" * 4096
+    store.file.write_bytes(data)
+    assert store.run("export", "long").code == 4
+    ran = store.run("export", "long", "--readable")
+    assert ran.code == 0
+    found = scan(ran.raw, "long", path="x")
+    assert [record.encoded for record in found.records] == events[: len(found.records)]
+    assert 10 < len(found.records) <= 30
+
+
+def test_a_foreign_log_is_exported_as_it_is_and_not_into_a_store(
+    own_store: CliStore, tmp_path: Path
+) -> None:
+    lines = b'{"type":"session","id":"foreign","createdAt":0}\n' + event(0) + b"\n"
+    own_store.log("foreign").write_bytes(lines)
+    assert own_store.run("export", "foreign").raw == lines
+    ran = own_store.run("export", "foreign", "--to", str(tmp_path / "x"))
+    assert (ran.code, one_sentence(ran.err)) == (3, True)
+    assert "import it first" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["x.jsonl", "--to", "there"], "not both"),
+        (["--id", "x"], "--id goes with --to"),
+        (["x.jsonl", "--id", "x"], "--id goes with --to"),
+        (["--json"], "--json goes with"),
+        (["--to", "there", "--id", "../x"], "is not a session id"),
+        (["--to", "sqlite:x"], "names no store"),
+    ],
+)
+def test_what_does_not_go_together_is_a_usage_error(
+    made_store: CliStore, arguments: list[str], said: str
+) -> None:
+    ran = made_store.run("export", "tour", *arguments)
+    assert (ran.code, said in ran.err) == (2, True)
+
+
+def test_a_terminal_is_not_written_a_log_to(
+    made_store: CliStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "is_terminal", lambda stream: stream is sys.stdout)
+    ran = made_store.run("export", "tour")
+    assert (ran.code, ran.out, "redirect the output" in ran.err) == (2, "", True)
+
+
+def test_a_place_that_cannot_be_written_is_told(made_store: CliStore, tmp_path: Path) -> None:
+    ran = made_store.run("export", "tour", str(tmp_path / "absent" / "x.jsonl"))
+    assert (ran.code, one_sentence(ran.err)) == (3, True)
+
+
+def test_nothing_that_a_terminal_would_obey_is_ever_printed(
+    own_store: CliStore, tmp_path: Path
+) -> None:
+    path = tmp_path / "a\x1b[2J\u202e.jsonl"
+    for form in ([], ["--force", "--json"], []):
+        ran = own_store.run("export", "hostile", str(path), *form)
+        assert hidden(ran.out + ran.err) == []
