@@ -405,6 +405,16 @@ def test_a_file_that_is_replaced_during_a_commit_acknowledges_nothing(path: Path
     log.close()
 
 
+@pytest.mark.parametrize("suffix", ["", "-wal"])
+def test_a_file_that_goes_during_the_first_transaction_holds_nothing_for_anybody(
+    path: Path, suffix: str
+) -> None:
+    store = closed(path)
+    with pytest.raises(LogFailed), database_of(store).transaction(durable=True) as db:
+        db.execute("UPDATE syncs SET count = 0")
+        path.with_name(path.name + suffix).rename(path.with_name("elsewhere"))
+
+
 def test_reading_goes_on_in_the_file_that_the_name_leads_to(path: Path) -> None:
     store = closed(path)
     assert store.list() == ["demo"]
