@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeAlias
 
 from runtime.storage.errors import StoreFull, StoreRefused, Unavailable
 from runtime.storage.port import Port
@@ -41,10 +42,13 @@ def exists(port: Port, path: Path) -> bool:
     return True
 
 
-def open_plain(port: Port, path: Path, flags: int, twin: Path) -> int:
-    """Open a file that one name alone leads to; raises `StoreRefused`, `FileNotFoundError`.
+Twins: TypeAlias = "Callable[[], Iterable[Path]]"
 
-    `twin` is the one other name that a fork in the making may have left.
+
+def open_plain(port: Port, path: Path, flags: int, twins: Twins | None = None) -> int:
+    """Open a plain file; raises `StoreRefused`, `FileNotFoundError`.
+
+    With `twins` one name alone must lead to it, but for those, which a crash may have left.
     """
     try:
         fd = port.open(path, flags)
@@ -55,21 +59,21 @@ def open_plain(port: Port, path: Path, flags: int, twin: Path) -> int:
             raise StoreRefused(str(path), "no plain file") from None
         raise
     try:
-        _check_plain(port, path, fd, twin)
+        _check_plain(port, path, fd, twins)
     except BaseException:
         port.close(fd)
         raise
     return fd
 
 
-def _check_plain(port: Port, path: Path, fd: int, twin: Path) -> None:
+def _check_plain(port: Port, path: Path, fd: int, twins: Twins | None) -> None:
     status = port.fstat(fd)
     if status.kind != "file":
         raise StoreRefused(str(path), "no plain file")
-    if status.links > 1 and not (
-        status.links == 2 and exists(port, twin) and port.lstat(twin).identity == status.identity
-    ):
-        raise StoreRefused(str(path), f"a file with {status.links} names (hard links)")
+    if status.links > 1 and twins is not None:
+        ours = [twin for twin in twins() if port.lstat(twin).identity == status.identity]
+        if status.links > 1 + len(ours):
+            raise StoreRefused(str(path), f"a file with {status.links} names (hard links)")
 
 
 def check_local(port: Port, folder: Path) -> None:

@@ -14,6 +14,7 @@ from runtime.storage.header import SessionHeader
 from runtime.storage.layout import Layout
 from runtime.storage.port import Port
 from runtime.storage.tail import Scan
+from runtime.storage.takeover import open_draft
 
 
 def fork_point(found: Scan, seq: int | None) -> Record:
@@ -54,13 +55,15 @@ def write_fork(
     """
     draft = layout.fork(header.id)
     remove(port, draft)
-    remove(port, layout.head(header.id))
+    _drop_head(port, layout, header.id)
+    target = port.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
-        _fill(port, draft, lines, header)
+        _fill(port, target, lines, header)
         port.link(draft, layout.log(header.id))
     except FileExistsError:
         raise AlreadyExists(header.id) from None
     finally:
+        port.close(target)
         remove(port, draft)
     port.sync_directory(layout.folder)
 
@@ -73,25 +76,31 @@ def replace_log(
     Call it with the session's lock held; returns where they are. A crash leaves the one log or
     the other, and the copy before the other.
     """
-    kept, draft = layout.damaged(port, header.id), layout.copy(header.id)
+    kept = layout.damaged(port, header.id)
     write_file(port, kept, before, sync=True)
-    remove(port, draft)
-    remove(port, layout.head(header.id))  # it vouches for what was
-    _fill(port, draft, lines, header)
-    port.rename(draft, layout.log(header.id))
+    _drop_head(port, layout, header.id)
+    draft, target = open_draft(port, layout, header.id)
+    try:
+        _fill(port, target, lines, header)
+        port.rename(draft, layout.log(header.id))
+    finally:
+        port.close(target)
+        remove(port, draft)
     port.sync_directory(layout.folder)
     return kept
 
 
-def _fill(port: Port, draft: Path, lines: bytes | tuple[int, range], header: SessionHeader) -> None:
+def _drop_head(port: Port, layout: Layout, session_id: str) -> None:
+    """Remove a head file for good, before there is a log that it does not speak of."""
+    if remove(port, layout.head(session_id)):
+        port.sync_directory(layout.folder)
+
+
+def _fill(port: Port, target: int, lines: bytes | tuple[int, range], header: SessionHeader) -> None:
     first = frame_header(header)
-    target = port.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-    try:
-        write_all(port, target, first, 0)
-        if isinstance(lines, bytes):
-            write_all(port, target, lines, len(first))
-        else:
-            copy_all(port, lines[0], target, lines[1], len(first))
-        port.fdatasync(target)
-    finally:
-        port.close(target)
+    write_all(port, target, first, 0)
+    if isinstance(lines, bytes):
+        write_all(port, target, lines, len(first))
+    else:
+        copy_all(port, lines[0], target, lines[1], len(first))
+    port.fdatasync(target)

@@ -51,7 +51,7 @@ def write_head(port: Port, path: Path, head: Head) -> None:
 def read_head(port: Port, path: Path) -> Head | None:
     """The head file's word, or None if there is none that can be trusted."""
     try:
-        fd = open_plain(port, path, os.O_RDONLY, path)
+        fd = open_plain(port, path, os.O_RDONLY)
     except (OSError, StoreRefused):
         return None
     try:

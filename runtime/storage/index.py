@@ -97,7 +97,7 @@ def write_index(port: Port, path: Path, saved: SavedIndex) -> None:
 def read_index(port: Port, path: Path) -> SavedIndex | None:
     """What an index file says, or None if there is none that is whole."""
     try:
-        fd = open_plain(port, path, os.O_RDONLY, path)
+        fd = open_plain(port, path, os.O_RDONLY)
     except (OSError, StoreRefused):
         return None
     try:

@@ -22,11 +22,12 @@ from runtime.storage.layout import Layout
 from runtime.storage.locks import StoreLock
 from runtime.storage.log import JsonlLog, Opening
 from runtime.storage.log_files import LogFiles
-from runtime.storage.owners import busy, is_held_elsewhere
+from runtime.storage.owners import busy, may_write_still
 from runtime.storage.port import OS, Port
 from runtime.storage.quarantine import unreported
 from runtime.storage.reader import LogReader
 from runtime.storage.tail import Scan, scan
+from runtime.storage.takeover import complete, take_over
 from runtime.storage.walk import Link, Records
 
 
@@ -57,7 +58,6 @@ class JsonlFolder:
     def open(self, session_id: str) -> JsonlLog:
         self._check_there(session_id)
         with self._locked(session_id) as release:
-            remove(self._port, self._layout.fork(session_id))
             return self._log(self._recover(session_id), release)
 
     def read(self, session_id: str) -> Scan:
@@ -146,11 +146,10 @@ class JsonlFolder:
     def _may_have_another_writer(self, found: Scan) -> bool:
         """Whether the lock, though we hold it, may be held by someone else on another file."""
         shared = self._locks.may_be_shared(found.header.id)
-        return shared or is_held_elsewhere(found.last_owner())
+        return shared or may_write_still(found.last_owner())
 
     def _move_to_new_inode(self, session_id: str, fd: int) -> int:
-        recovery.move_to_new_inode(self._port, self._layout, session_id, fd)
-        moved = self._files.open_file(session_id, os.O_RDWR)
+        moved = take_over(self._port, self._layout, session_id, fd)
         self._port.close(fd)
         self._locks.settle(session_id)
         return moved
@@ -174,7 +173,9 @@ class JsonlFolder:
     def _check_there(self, session_id: str) -> None:
         path = self._layout.log(check_session_id(session_id))
         with reported(path):
-            if not exists(self._port, path):
+            if not exists(self._port, path) and not exists(
+                self._port, self._layout.aside(session_id)
+            ):
                 raise NotFound(session_id, str(path))
 
     def _check_free(self, session_id: str) -> None:
@@ -199,6 +200,7 @@ class JsonlFolder:
                 raise busy(session_id, self._files.find_owner(session_id))
             try:
                 check_local(self._port, self._layout.folder)
+                complete(self._port, self._layout, session_id)
                 yield partial(self._locks.release, session_id)
             except BaseException:
                 self._locks.release(session_id)

@@ -12,6 +12,8 @@ from runtime.storage.port import Port
 
 SUFFIX = ".jsonl"
 
+ASIDE = ".aside"
+
 
 @attrs.frozen
 class Layout:
@@ -32,9 +34,19 @@ class Layout:
         """The name under which a fork is written before it is a session."""
         return self.folder / f"{session_id}.fork"
 
-    def copy(self, session_id: str) -> Path:
-        """The name under which a log is copied to a new inode."""
-        return self.folder / f"{session_id}.copy"
+    def copy(self, session_id: str, number: int) -> Path:
+        """A name under which a log is copied before it takes another's place."""
+        return self.folder / f"{session_id}.copy-{number}"
+
+    def aside(self, session_id: str) -> Path:
+        """The name of a log while a takeover puts its copy in its place."""
+        return self.folder / f"{session_id}{ASIDE}"
+
+    def twins(self, port: Port, session_id: str) -> list[Path]:
+        """The other names that a log may have for a moment, and after a crash."""
+        begin = (f"{session_id}.fork", f"{session_id}.copy-", f"{session_id}{ASIDE}")
+        names = port.listdir(self.folder)
+        return [self.folder / name for name in names if name.startswith(begin)]
 
     def torn(self, session_id: str, offset: int, number: int) -> Path:
         """A quarantine file: the bytes that once stood from `offset` on."""

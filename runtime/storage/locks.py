@@ -79,6 +79,9 @@ class StoreLock:
                 return
             assert self._fd is not None
             self._port.unlock(self._fd, offset_of(session_id))
+            if not self._held:
+                self._port.close(self._fd)
+                self._fd = None
 
     def let_go(self) -> None:
         """Close every descriptor, in a forked child: it must not keep its parent's locks alive."""
@@ -101,8 +104,9 @@ class StoreLock:
         """Open the lock file, anew where it was replaced, and take along what is held."""
         if self._fd is not None:
             self._mark_replaced()
-            self._port.close(self._fd)
-        self._fd = self._open(self._layout.lock, None)
+        before, self._fd = self._fd, self._open(self._layout.lock, None)
+        if before is not None:
+            self._port.close(before)
         for held in self._held:
             self._port.lock(self._fd, offset_of(held))
 

@@ -162,6 +162,11 @@ class JsonlLog:
                     self._port.close(self._fd)
             self._release()
 
+    def open_lock_file(self) -> int:
+        """A descriptor of a file that the store has had since before this log was written to."""
+        paths = (self._layout.lock, self._layout.session_lock(self.header.id))
+        return self._port.open(paths[not self._port.has_range_locks], os.O_RDONLY)
+
     def _lines(self) -> FileLines:
         if self._closed:
             raise LogClosed(self.header.id)
@@ -182,6 +187,9 @@ class JsonlLog:
                 self._replaced()
             assert self._fd is not None
             write_all(self._port, self._fd, data, self._written.end)
+            # Nobody asks again before such a write is acknowledged.
+            if self.header.durability in ("process", "none") and not self._is_named(self._fd):
+                self._replaced()
         except OSError as error:
             if error.errno not in NO_ROOM:
                 self._poison(error)

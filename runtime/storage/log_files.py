@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 
 import attrs
 
@@ -14,7 +15,7 @@ from runtime.storage.files import exists, open_plain, read_all, reported
 from runtime.storage.head import Beside, check_head, read_head
 from runtime.storage.header import check_session_id
 from runtime.storage.index import read_index
-from runtime.storage.layout import SUFFIX, Layout
+from runtime.storage.layout import ASIDE, SUFFIX, Layout
 from runtime.storage.lines import FileLines
 from runtime.storage.port import Port
 from runtime.storage.quarantine import FileQuarantine
@@ -34,7 +35,8 @@ class LogFiles:
         folder = self.layout.folder
         with reported(folder):
             names = self.port.listdir(folder) if exists(self.port, folder) else []
-        return sorted(name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))
+        found = (name for name in names if name.endswith((SUFFIX, ASIDE)))
+        return sorted({name.removesuffix(SUFFIX).removesuffix(ASIDE) for name in found})
 
     def holds_session(self, name: str) -> bool:
         """Whether a file holds a session, though a damaged one; half a header is none."""
@@ -67,11 +69,12 @@ class LogFiles:
 
     def open_file(self, session_id: str, flags: int) -> int:
         """A descriptor of the log; raises `NotFound`, `StoreRefused`, `OSError`."""
-        path = self.layout.log(session_id)
-        try:
-            return open_plain(self.port, path, flags, self.layout.fork(session_id))
-        except FileNotFoundError:
-            raise NotFound(session_id, str(path)) from None
+        path, twins = self.layout.log(session_id), partial(self.layout.twins, self.port, session_id)
+        with suppress(FileNotFoundError):
+            return open_plain(self.port, path, flags, twins)
+        with suppress(FileNotFoundError):  # where a takeover is under way, or a crash cut it short
+            return open_plain(self.port, self.layout.aside(session_id), flags, twins)
+        raise NotFound(session_id, str(path))
 
     @contextmanager
     def reading(self, session_id: str) -> Iterator[int]:

@@ -31,11 +31,19 @@ def is_running(owner: Owner) -> bool:
     return True
 
 
-def is_held_elsewhere(last: LastOwner | None) -> bool:
-    """Whether the log's last owner did not release it and is another process that runs."""
+def may_write_still(last: LastOwner | None) -> bool:
+    """Whether the log's last owner did not release it and is not known to have ended.
+
+    Its lock is ours, so it should have; but a lock file can be replaced. Of a process of another
+    host or in another space of process ids nobody here knows.
+    """
     if last is None or last.released or last.owner.owner is None:
         return False
-    return is_running(last.owner.owner)
+    owner, here = last.owner.owner, this_process()
+    (boot, _, space), (now, _, ours) = owner.boot.partition("/"), here.boot.partition("/")
+    if owner.host != here.host or (boot == now and space != ours):
+        return True
+    return boot == now and (owner.pid == here.pid or is_running(owner))
 
 
 def has_ended(owner: Owner) -> bool:
@@ -60,8 +68,13 @@ def busy(session_id: str, last: LastOwner | None) -> SessionBusy:
 
 @cache
 def _boot() -> str:
-    """The kernel's id of the current boot; empty where there is none."""
+    """The kernel's id of the current boot, and of the space that process ids are of.
+
+    Empty where there is none.
+    """
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        space = Path("/proc/self/ns/pid").readlink().name.strip("pid:[]")
     except OSError:
         return ""
+    return f"{boot}/{space}"

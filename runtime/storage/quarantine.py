@@ -58,7 +58,7 @@ class FileQuarantine:
         write_file(self._port, path, data, sync=True)
 
     def _read(self, path: Path) -> bytes:
-        fd = open_plain(self._port, path, os.O_RDONLY, path)
+        fd = open_plain(self._port, path, os.O_RDONLY)
         try:
             return read_all(self._port, fd)
         finally:

@@ -6,10 +6,8 @@ same way, and a quarantine file that it reports.
 
 from __future__ import annotations
 
-import os
-
 from runtime.events import SessionRecovered
-from runtime.storage.files import CHUNK, copy_all, read_all, remove, write_all
+from runtime.storage.files import CHUNK, read_all, write_all
 from runtime.storage.layout import Layout
 from runtime.storage.port import Port
 from runtime.storage.quarantine import FileQuarantine, Quarantine, unreported
@@ -42,27 +40,6 @@ def report_of(quarantine: Quarantine, found: Scan) -> SessionRecovered | None:
     if report is None and found.torn is not None:
         return SessionRecovered(0, 0, reason)
     return report
-
-
-def move_to_new_inode(port: Port, layout: Layout, session_id: str, fd: int) -> None:
-    """Put a copy in the log's place, so that whoever else has it open writes into nothing.
-
-    Another writer acknowledges nothing once its file has lost its name. What it wrote between the
-    copy and that moment is taken along.
-    """
-    path, draft = layout.log(session_id), layout.copy(session_id)
-    remove(port, draft)
-    target = port.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-    try:
-        size = port.fstat(fd).size
-        copy_all(port, fd, target, range(size), 0)
-        port.fdatasync(target)
-        port.rename(draft, path)
-        copy_all(port, fd, target, range(size, port.fstat(fd).size), size)
-        port.fdatasync(target)
-    finally:
-        port.close(target)
-    port.sync_directory(layout.folder)
 
 
 def _rewrite_undurable(port: Port, fd: int, found: Scan, end: int) -> None:

@@ -93,14 +93,16 @@ class Database:
         A failed sync can leave pages that the cache shows and the disk never got; copying them
         makes them dirty again.
         """
-        if self.failed is not None:
-            self.close()
+        with self._writing, reported(self._layout.path), self._judged():
+            if self.failed is None:
+                return
+            with self._reading:
+                self._disconnect()
+            [(busy, _, _)] = self._connected().execute(_EMPTY_LOG).fetchall()
+            if busy:
+                what = "what it holds could not be written anew, for others use it"
+                raise Unavailable(self.name, what)
             self.failed = None
-            with self._writing, reported(self._layout.path), self._judged():
-                [(busy, _, _)] = self._connected().execute(_EMPTY_LOG).fetchall()
-                if busy:
-                    self.failed = "what it holds could not be written anew, for others use it"
-                    raise Unavailable(self.name, self.failed)
 
     def tidy(self) -> None:
         """Empty the write-ahead log, for a store that becomes idle; if others use it, it stays."""
@@ -111,12 +113,15 @@ class Database:
     def close(self) -> None:
         """Let go of the file; the next use connects again."""
         with self._writing, self._reading:
-            for connection in (self._reader, self._writer):
-                if connection is not None:
-                    with suppress(sqlite3.Error):  # what was committed stands
-                        connection.close()
-            self._reader = self._writer = None
-            self._identities = []
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        for connection in (self._reader, self._writer):
+            if connection is not None:
+                with suppress(sqlite3.Error):  # what was committed stands
+                    connection.close()
+        self._reader = self._writer = None
+        self._identities = []
 
     def _connected_reader(self) -> sqlite3.Connection:
         """A connection to the file that the name leads to now."""

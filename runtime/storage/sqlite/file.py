@@ -35,6 +35,7 @@ from runtime.storage.sqlite.rows import (
     RowQuarantine,
     Rows,
     change_row,
+    check_holder,
     copy_lines,
     delete_rows,
     find,
@@ -84,8 +85,6 @@ class SqliteFile:
     def open(self, session_id: str) -> SqliteLog:
         self._find(session_id)
         with self._locked(session_id) as release:
-            if not self.rounds.logs:
-                self._database.renew()
             return self._log(self._recover(session_id), release)
 
     def read(self, session_id: str) -> Scan:
@@ -120,6 +119,7 @@ class SqliteFile:
             write_file(self._port, kept, before, sync=True)
             self._drop_head(header.id)  # it vouches for what was
             with self._database.transaction(durable=True) as db:
+                check_holder(db, header.id, rows)
                 if dropped[1]:
                     keep_torn(db, header.id, *dropped)
                 take_lines(db, rows.number, 0)
@@ -205,6 +205,7 @@ class SqliteFile:
     def _cut(self, session_id: str, rows: Rows, torn: Torn) -> None:
         """Take a damaged tail from the rows; no crash leaves one, since transactions are whole."""
         with self._database.transaction(durable=True) as db:
+            check_holder(db, session_id, rows)
             data = take_lines(db, rows.number, 0)  # one row may hold several lines, or half of one
             end = torn.offset - len(rows.header)
             kept, dropped = data[:end], data[end:]
@@ -264,6 +265,7 @@ class SqliteFile:
                 raise busy(session_id, self._find_owner(session_id))
             try:
                 check_local(self._port, self._layout.folder)
+                self._database.renew()
                 yield partial(self._locks.release, session_id)
             except BaseException:
                 self._locks.release(session_id)

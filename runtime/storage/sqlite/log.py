@@ -107,8 +107,7 @@ class SqliteLog:
         `StoreFull` and `Unavailable` with the log as it was, `LogFailed` or `Fenced`.
         """
         self._check_usable()
-        for failure in self._rounds.write([(self, batches)], durable=False).values():
-            raise failure
+        self._raise(self._rounds.write([(self, batches)], durable=False))
 
     def sync(self) -> int:
         """Make everything appended before the call durable; returns the highest durable seq.
@@ -117,9 +116,12 @@ class SqliteLog:
         """
         self._check_usable()
         if self._durable != self._written:
-            for failure in self._rounds.write([(self, ())], durable=True).values():
-                raise failure
+            self._raise(self._rounds.write([(self, ())], durable=True))
         return self.durable_seq
+
+    def _raise(self, failures: dict[SqliteLog, RefoldError]) -> None:
+        if self in failures:
+            raise failures[self]
 
     def stage(self, db: sqlite3.Connection, batches: Batches) -> None:
         """Within a transaction, add the lines; `settle` or `forget` follows."""
@@ -241,7 +243,9 @@ class Rounds:
                         log.stage(db, batches)
                     except RefoldError as refused:
                         failures[log] = refused
-                standing = [(log, log.standing) for log in self.logs]
+                standing = [(log, log.standing) for log in tuple(self.logs)]
+        except LogFailed as failure:  # of the file, and so of every log in it
+            return failures | {log: log.forget(failure) for log in tuple(self.logs)}
         except Broken as failure:
             return failures | {log: log.forget(failure) for log, _ in works}
         except BaseException as surprise:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from runtime.storage.errors import LogCorrupt, Unavailable
+from runtime.storage.errors import LogCorrupt, SessionBusy, Unavailable
 from runtime.storage.files import CHUNK
 from runtime.storage.framing import Record
 from runtime.storage.index import SavedIndex
@@ -199,6 +199,13 @@ def take_lines(db: sqlite3.Connection, number: int, seq: int) -> bytes:
     found = db.execute(query, (number, seq)).fetchall()
     db.execute("DELETE FROM lines WHERE session = ? AND seq >= ?", (number, seq))
     return b"".join(line for (line,) in found)
+
+
+def check_holder(db: sqlite3.Connection, session_id: str, rows: Rows) -> None:
+    """Within a transaction, raise `SessionBusy` unless nobody has opened the session since."""
+    query = "SELECT holder FROM sessions WHERE number = ?"
+    if db.execute(query, (rows.number,)).fetchall() != [(rows.holder,)]:
+        raise SessionBusy(session_id, None, None, None)
 
 
 def change_row(db: sqlite3.Connection, number: int, header: bytes, holder: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -16,6 +17,7 @@ from runtime.storage import (
     NotFound,
     Port,
     SessionHeader,
+    this_process,
 )
 from tests.runtime.storage.logs import (
     FOLDER,
@@ -278,6 +280,14 @@ def test_a_log_whose_named_owner_is_gone_stays_in_its_file() -> None:
     assert port.lstat(LOG).identity == old
 
 
+def test_a_log_from_before_a_restart_of_the_machine_stays_in_its_file() -> None:
+    owner = {"host": this_process().host, "pid": os.getpid(), "boot": "before"}
+    store, port = memory(framed([[event(0, "session/owner", term=1, owner=owner)]])[0])
+    old = port.lstat(LOG).identity
+    store.open("demo").close()
+    assert port.lstat(LOG).identity == old
+
+
 def test_a_lost_newline_before_zeros_is_put_back_and_the_zeros_reported() -> None:
     data, _ = framed(batches(SIZES))
     store, port = memory(data[:-1] + bytes(9))
@@ -290,16 +300,16 @@ def test_a_lost_newline_before_zeros_is_put_back_and_the_zeros_reported() -> Non
         log.close()
 
 
-def test_a_log_that_this_process_left_without_a_release_stays_in_its_file() -> None:
+def test_a_log_that_nobody_released_is_gone_on_with_in_a_copy() -> None:
     store, port = memory(framed([[owner_event(0)], [event(1)]])[0])
     old = port.lstat(LOG).identity
     store.open("demo").close()
-    assert port.lstat(LOG).identity == old
+    assert port.lstat(LOG).identity != old  # whoever has it open writes into nothing
 
 
-def test_a_log_of_another_machine_stays_in_its_file() -> None:
+def test_a_log_of_another_machine_is_gone_on_with_in_a_copy() -> None:
     owner = {"host": "elsewhere", "pid": 1, "boot": "another"}
     store, port = memory(framed([[event(0, "session/owner", term=1, owner=owner)]])[0])
     old = port.lstat(LOG).identity
     store.open("demo").close()
-    assert port.lstat(LOG).identity == old
+    assert port.lstat(LOG).identity != old
