@@ -182,6 +182,7 @@ class EmbeddedStore:
     def report(self, session_id: str, name: str, content: bytes) -> str | None:
         if self._reports is None:
             return None
+        self._reports.mkdir(mode=0o700, exist_ok=True)
         path = self._reports / f"{session_id}.{name}"
         path.write_bytes(content)
         return str(path)
@@ -206,4 +207,4 @@ def open_store(where: str | Path, port: Port = OS) -> EmbeddedStore:
     if str(where) == "memory:":
         return EmbeddedStore(MemoryFolder(), None, threaded=False)
     sessions = open_sessions(where, port)
-    return EmbeddedStore(sessions, sessions.folder, threaded=True)
+    return EmbeddedStore(sessions, sessions.reports, threaded=True)

@@ -145,7 +145,7 @@ def test_a_sqlite_file_has_indexes_too(tmp_path: Path) -> None:
     assert [record.seq for record in again.records] == list(range(40))
     again.close()
     store.delete("demo")
-    assert [*(tmp_path / "s.db-heads").iterdir()] == []
+    assert [*(tmp_path / "s.db-beside").iterdir()] == []
     store.close()
 
 
