@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import attrs
 
 from refold.cli.exits import DAMAGE, DAMAGED
-from refold.cli.opening import Place
+from refold.cli.opening import Place, check_store
 from refold.cli.report import Report, examine
 from refold.render import plural
 from runtime.errors import Broken, Refused
@@ -101,8 +101,10 @@ def _up_to(kept: Salvage) -> str:
 def plan_repair(place: Place) -> Plan:
     """What to do about a log; raises what keeps it from being repaired.
 
-    That is `BeyondRepair`, `ForeignLog`, and what `Sessions.read` raises but for `LogCorrupt`.
+    That is `BeyondRepair`, `FileCorrupt`, `ForeignLog`, and what `Sessions.read` raises but for
+    `LogCorrupt`.
     """
+    check_store(place.store)
     report = examine(place)
     stored = place.store.raw(place.session)
     if isinstance(report.error, LogCorrupt):

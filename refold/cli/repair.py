@@ -33,7 +33,7 @@ def command(ctx: click.Context, session: str, yes: bool, as_json: bool, store: S
 
     What events say is never changed. Where tool calls have no result, so that the history cannot
     be sent, the command that forks the session before them is printed. Exit code 1 if something is
-    left to do, 4 if the log cannot be repaired.
+    left to do, 4 if the log cannot be repaired: in a SQLite file that is damaged itself none can.
 
     \b
     Examples:
