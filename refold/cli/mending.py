@@ -12,6 +12,7 @@ from refold.cli.report import Report, examine
 from refold.render import plural
 from runtime.errors import Broken, Refused
 from runtime.storage import ForeignLog, LogCorrupt
+from runtime.storage.quarantine import lost_note
 from runtime.storage.salvage import Salvage, count_behind_header, salvage
 
 
@@ -80,8 +81,19 @@ class Plan:
         if kept.dropped:
             count = plural(len(kept.dropped), "byte")
             yield f"put the {count} behind them aside; the next opening reports them"
+        elif self.lost:
+            were = f"{plural(self.lost, 'event')} that were in the log when it was last closed"
+            yield f"note that {were} are lost; the next opening reports it"
         else:
             yield "forget what the head file vouches for, which is not in the log"
+
+    @property
+    def lost(self) -> int:
+        """How many events the log was known to hold of which no byte is left."""
+        if self.salvage is None or self.salvage.dropped:
+            return 0
+        known = 0 if self.report.head is None else self.report.head.seq + 1
+        return max(known - self.salvage.events, self.salvage.lost_seed, 0)
 
     @property
     def limits(self) -> list[str]:
@@ -140,6 +152,7 @@ def repair(plan: Plan) -> str | None:
         raise LogChanged(session)
     copy, kept = None, plan.salvage
     if kept is not None:
-        copy = store.replace(kept.header, kept.lines, (len(kept.data), kept.dropped))
+        dropped = lost_note(plan.lost) if plan.lost else kept.dropped
+        copy = store.replace(kept.header, kept.lines, (len(kept.data), dropped))
     store.open(session).close()  # cuts what is torn, and writes the head file
     return copy

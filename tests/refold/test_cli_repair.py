@@ -11,7 +11,10 @@ from typing import Any
 import orjson
 import pytest
 
+import refold
+from refold import Script
 from refold.cli import repair as repair_command
+from runtime.events import SessionRecovered
 from runtime.storage import SessionHeader, frame_header
 from runtime.storage.framing import frame_batch
 from tests.refold.cli_stores import HOSTILE, CliStore
@@ -58,12 +61,17 @@ def flip(store: CliStore, session: str, at: int) -> bytes:
     return bytes(data)
 
 
-def events_of_next_opening(store: CliStore, session: str) -> tuple[int, str] | None:
-    """What the next opening reports as dropped, and where that is kept."""
+def recovered_by_next_opening(store: CliStore, session: str) -> SessionRecovered | None:
+    """What the next opening reports; it does not write that."""
     with store.opened() as sessions:
         log = sessions.open(session)
         log.close()
-        found = log.recovered
+        return log.recovered
+
+
+def events_of_next_opening(store: CliStore, session: str) -> tuple[int, str] | None:
+    """What the next opening reports as dropped, and where that is kept."""
+    found = recovered_by_next_opening(store, session)
     return None if found is None else (found.dropped_bytes, found.quarantine or "")
 
 
@@ -137,14 +145,33 @@ def test_a_damaged_head_file_is_written_anew(any_store: CliStore) -> None:
 
 def test_a_log_that_ends_before_its_head_file_says_goes_on_from_there(any_store: CliStore) -> None:
     whole = any_store.raw("tour")
-    short = b"".join(whole.splitlines(keepends=True)[:-1])
+    short = b"".join(whole.splitlines(keepends=True)[:-3])
     any_store.put("tour", short)
     plan = planned(any_store, "tour")
     assert "was durable when it was last closed" in plan["findings"][0]
-    assert plan["steps"][-1].startswith("forget what the head file vouches for")
+    lost = "note that 3 events that were in the log when it was last closed are lost"
+    assert plan["steps"][-1] == f"{lost}; the next opening reports it"
     found = repaired(any_store, "tour")
     assert Path(found["copy"]).read_bytes() == any_store.raw("tour") == short
-    assert events_of_next_opening(any_store, "tour") is None
+    report = recovered_by_next_opening(any_store, "tour")
+    name = f"tour.torn-{len(short)}-0"
+    assert report == SessionRecovered(0, 3, "lost-events", name)
+    assert any_store.run("verify", "tour").code == 0
+
+
+async def test_lost_events_are_reported_once_in_the_log(any_store: CliStore) -> None:
+    whole = any_store.raw("tour")
+    any_store.put("tour", b"".join(whole.splitlines(keepends=True)[:-1]))
+    repaired(any_store, "tour")
+    for _ in range(2):
+        async with refold.open(any_store.address, providers=[Script([])]) as runtime:
+            await (await runtime.resume("tour", model="script/x", tools=[])).close()
+    reports = [event for event in any_store.events("tour") if event.type == "session/recovered"]
+    assert [event.data for event in reports] == [
+        SessionRecovered(0, 1, "lost-events", reports[0].data.quarantine)
+    ]
+    assert "recovered: 1 record lost at the log's end" in any_store.run("show", "tour").out
+    assert planned(any_store, "tour", 0)["findings"] == []
 
 
 def test_a_torn_tail_that_the_head_file_vouches_for_is_damage_and_kept_aside(
