@@ -13,7 +13,7 @@ from refold.render import plural
 from runtime.errors import Broken, Refused
 from runtime.storage import ForeignLog, LogCorrupt
 from runtime.storage.quarantine import lost_note
-from runtime.storage.salvage import Salvage, count_behind_header, salvage
+from runtime.storage.salvage import Salvage, salvage, salvage_headless
 
 
 @attrs.define(eq=False)
@@ -25,7 +25,10 @@ class BeyondRepair(Broken):
     why: str
 
     def __str__(self) -> str:
-        return f"{self.damage}, since it cannot be repaired: {self.why}"
+        return (
+            f"{self.damage.place}, and it cannot be repaired: {self.why}; restore the file from a "
+            "copy, or remove it with `refold delete`"
+        )
 
 
 @attrs.define(eq=False)
@@ -71,6 +74,11 @@ class Plan:
 
     def _salvaging(self, kept: Salvage) -> Iterator[str]:
         yield f"keep a copy of the {plural(len(self.stored), 'byte')} that are stored"
+        if kept.new_header:
+            yield (
+                f"write a new header with the id {kept.header.id} and the time it began: its name, "
+                "its folder, and what it may be a fork of are lost"
+            )
         yield f"keep {plural(kept.events, 'event')}{_up_to(kept)}"
         if kept.lost_seed:
             left = kept.header.seed_length or 0
@@ -120,7 +128,7 @@ def plan_repair(place: Place) -> Plan:
     report = examine(place)
     stored = place.store.raw(place.session)
     if isinstance(report.error, LogCorrupt):
-        return Plan(place, report, _salvage(stored, report.error), stored)
+        return Plan(place, report, _salvage(place, stored, report.error), stored)
     if report.error is not None and not isinstance(report.error, DAMAGE):
         raise report.error
     if report.foreign and report.torn is not None:
@@ -128,17 +136,17 @@ def plan_repair(place: Place) -> Plan:
     return Plan(place, report, None, stored)
 
 
-def _salvage(stored: bytes, damage: LogCorrupt) -> Salvage:
+def _salvage(place: Place, stored: bytes, damage: LogCorrupt) -> Salvage:
     if damage.readable is not None:
         return salvage(stored, damage.readable)
     if b"\n" not in stored:
         raise BeyondRepair(damage, "nothing is left of it but the beginning of its header")
     if damage.expected_seq is not None:
         raise BeyondRepair(damage, "its lines have no checksums that tell what can be trusted")
-    count = plural(count_behind_header(stored), "event")
-    raise BeyondRepair(
-        damage, f"{count} behind the header fit their checksums, but nothing says whose they are"
-    )
+    kept = salvage_headless(stored, place.session)
+    if kept is None:
+        raise BeyondRepair(damage, "no event behind its header fits its checksum")
+    return kept
 
 
 def repair(plan: Plan) -> str | None:
