@@ -202,6 +202,10 @@ def test_a_relative_address_is_taken_from_a_folder(
     assert open_sessions(within(Path("/x"), address)).address == meant
 
 
+def test_a_store_in_memory_has_no_path_to_take_from_a_folder() -> None:
+    assert within(Path("/x"), "memory:") == "memory:"
+
+
 @pytest.mark.parametrize("address", ["sqlite:///", "sqlite://a.db", "sqlite:a.db", "http://x"])
 def test_an_address_of_no_store_is_refused(address: str) -> None:
     with pytest.raises(NoSuchStore, match="names no store"):
