@@ -69,10 +69,8 @@ class EmbeddedGrant:
     def recovered(self) -> SessionRecovered | None:
         return self._log.recovered
 
-    def events(self, earlier: Collection[str] | None = None) -> Iterator[Event]:
-        stored = self._log.records
-        records = iter(stored) if earlier is None else stored.since_step(earlier)
-        return (decode_line(record.encoded) for record in records)
+    def events(self, earlier: Collection[str]) -> Iterator[Event]:
+        return (decode_line(record.encoded) for record in self._log.records.since_step(earlier))
 
     def append(self, expected_seq: int, batch: Sequence[bytes]) -> None:
         self._check()
