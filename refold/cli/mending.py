@@ -24,7 +24,8 @@ class BeyondRepair(Broken):
     why: str
 
     def __str__(self) -> str:
-        return f"{self.damage}, since it cannot be repaired: {self.why}"
+        advice = f"restore the file from a copy, since it cannot be repaired: {self.why}"
+        return str(attrs.evolve(self.damage, advice=advice))
 
 
 @attrs.define(eq=False)

@@ -171,13 +171,13 @@ class LogCorrupt(Broken):
     expected_seq: int | None
     found: str
     readable: Scan | None = attrs.field(default=None, repr=False)
+    advice: str = "restore the file from a copy, or let `refold repair` keep what stands before"
 
     def __str__(self) -> str:
         what = "a header" if self.expected_seq is None else f"seq {self.expected_seq}"
         return (
             f"{self.path} is damaged at byte {self.offset}, line {self.line}: expected {what}, "
-            f"found {self.found}; restore the file from a copy, or let `refold repair` keep what "
-            "stands before"
+            f"found {self.found}; {self.advice}"
         )
 
 
