@@ -14,12 +14,12 @@ import pytest
 
 from refold.cli.opening import Place
 from refold.cli.report import examine
-from runtime.storage import JsonlFolder, SessionHeader
+from runtime.storage import JsonlFolder, SessionHeader, this_process
 from tests.refold.cli_stores import CliStore
 from tests.refold.test_cli_opening import one_sentence
 from tests.refold.test_cli_sessions import flip, write
 from tests.refold.test_render import hidden
-from tests.runtime.storage.logs import event
+from tests.runtime.storage.logs import event, owner_event
 
 USER = {"kind": "user"}
 
@@ -210,6 +210,24 @@ def test_calls_of_a_closed_step_without_results_are_found(store: CliStore) -> No
     assert found["unanswered"] == [2]
     assert any("start a new session" in finding for finding in found["findings"])
     assert found["forkAt"] is None
+
+
+def test_an_open_turn_of_a_running_owner_is_not_for_the_next_opening(any_store: CliStore) -> None:
+    turn = event(1, "turn/start", turn=1, trigger={"kind": "message", "source": USER})
+    for name, pid in (("held", os.getppid()), ("left", 2**22 + 1)):
+        any_store.write(name, owner_event(0, pid=pid), turn)
+    held, left = (any_store.run("check", name) for name in ("held", "left"))
+    where = f"{os.getppid()}@{this_process().host}"
+    assert (held.code, f"a turn is open; it is running in {where}" in held.out) == (0, True)
+    assert "next opening" not in held.out
+    assert "a turn is open; the next opening closes it (" in left.out
+
+
+def test_findings_are_counted_as_such(any_store: CliStore) -> None:
+    any_store.write("odd", event(0, "step/start", turn=1, step=1))
+    assert any_store.run("check", "odd").lines[0] == "odd  1 event, 1 finding"
+    any_store.write("odder", *(event(seq, "step/end", turn=1, step=1) for seq in range(2)))
+    assert any_store.run("check", "odder").lines[0] == "odder  2 events, 2 findings"
 
 
 def test_of_a_damaged_log_nothing_is_said_of_a_next_opening(store: CliStore) -> None:
