@@ -15,6 +15,7 @@ from actors.stores.rows import RowWriting
 from runtime.envelope import Event, decode_line
 from runtime.errors import Broken
 from runtime.events import SessionRecovered
+from runtime.storage.address import MEMORY
 from runtime.storage.errors import EmptyBatch, LogClosed, LogFailed, SeqMismatch
 from runtime.storage.header import SessionHeader
 from runtime.storage.memory import MemoryFolder
@@ -68,10 +69,8 @@ class EmbeddedGrant:
     def recovered(self) -> SessionRecovered | None:
         return self._log.recovered
 
-    def events(self, earlier: Collection[str] | None = None) -> Iterator[Event]:
-        stored = self._log.records
-        records = iter(stored) if earlier is None else stored.since_step(earlier)
-        return (decode_line(record.encoded) for record in records)
+    def events(self, earlier: Collection[str]) -> Iterator[Event]:
+        return (decode_line(record.encoded) for record in self._log.records.since_step(earlier))
 
     def append(self, expected_seq: int, batch: Sequence[bytes]) -> None:
         self._check()
@@ -204,7 +203,7 @@ def open_store(where: str | Path, port: Port = OS) -> EmbeddedStore:
     One in memory ends with the program. Every operation on files goes through `port`, where faults
     can be put in; SQLite reads and writes by itself. Raises `NoSuchStore`.
     """
-    if str(where) == "memory:":
+    if str(where) == MEMORY:
         return EmbeddedStore(MemoryFolder(), None, threaded=False)
     sessions = open_sessions(where, port)
     return EmbeddedStore(sessions, sessions.reports, threaded=True)

@@ -25,10 +25,11 @@ class BeyondRepair(Broken):
     why: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.damage.place}, and it cannot be repaired: {self.why}; restore the file from a "
-            "copy, or remove it with `refold delete`"
+        advice = (
+            f"it cannot be repaired: {self.why}; restore the file from a copy, or remove it with "
+            "`refold delete`"
         )
+        return str(attrs.evolve(self.damage, advice=advice))
 
 
 @attrs.define(eq=False)

@@ -180,17 +180,12 @@ class LogCorrupt(Broken):
     readable: Scan | None = attrs.field(default=None, repr=False)
     advice: str = "restore the file from a copy, or let `refold repair` keep what stands before"
 
-    @property
-    def place(self) -> str:
-        """What is damaged and where, without advice."""
+    def __str__(self) -> str:
         what = "a header" if self.expected_seq is None else f"seq {self.expected_seq}"
         return (
             f"{self.path} is damaged at byte {self.offset}, line {self.line}: expected {what}, "
-            f"found {self.found}"
+            f"found {self.found}; {self.advice}"
         )
-
-    def __str__(self) -> str:
-        return f"{self.place}; {self.advice}"
 
 
 @attrs.define(eq=False)
@@ -201,7 +196,7 @@ class StoreFull(Broken):
     reason: str
 
     def __str__(self) -> str:
-        return f"there is no room for {self.path} ({self.reason}); make room and append again"
+        return f"there is no room for {self.path} ({self.reason}); make room, then do it again"
 
 
 @attrs.define(eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+import orjson
 import pytest
 
 from runtime.storage import SessionHeader, open_sessions
@@ -69,3 +70,18 @@ def test_with_a_damaged_index_every_session_can_be_copied(
     new = f"sqlite:///{tmp_path}/new.db"
     assert store.run("export", "good", "--to", new).code == 0
     assert store.run("delete", "good", "--yes").code == 4
+
+
+@pytest.mark.parametrize("index", ["sqlite_autoindex_torn_1", "sqlite_autoindex_sessions_1"])
+def test_a_check_of_all_finds_what_reading_does_not_meet(tmp_path: Path, index: str) -> None:
+    store = CliStore(tmp_path, file=tmp_path / "two.db")
+    for name in ("one", "other"):
+        store.write(name, event(0))
+    assert store.run("check", "--all").code == 0
+    assert store.file is not None
+    break_index(store.file, index)
+    ran = store.run("check", "--all", "--json")
+    assert (ran.code, one_sentence(ran.err)) == (4, True)
+    assert "two.db is damaged" in ran.err
+    assert ADVICE in ran.err
+    assert ADVICE in orjson.loads(ran.out)["error"]
