@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from runtime.errors import RefoldError
 from runtime.storage.errors import FileCorrupt, LogFailed, NoStoreFile, StoreFull, Unavailable
 from runtime.storage.files import exists, reported
 from runtime.storage.port import Port
@@ -123,7 +124,10 @@ class Database:
     def close(self) -> None:
         """Let go of the file; the next use connects again."""
         with self._writing, self._reading:
+            only_read = self._reader is not None and self._writer is None
             self._disconnect()
+            if only_read:
+                self._remove_made_by_reading()
 
     def _disconnect(self) -> None:
         for connection in (self._reader, self._writer):
@@ -132,6 +136,13 @@ class Database:
                     connection.close()
         self._reader = self._writer = None
         self._identities = []
+
+    def _remove_made_by_reading(self) -> None:
+        # A connection that only reads makes an empty write-ahead log and cannot remove it. One that
+        # may write does when it closes, and SQLite lets it where no other, anywhere, has the file.
+        with suppress(sqlite3.Error, RefoldError, OSError):  # it is in nobody's way
+            if self._port.lstat(self._layout.wal).size == 0:
+                open_ours(self._layout.path, "rw").close()
 
     def _connected_reader(self) -> sqlite3.Connection:
         """A connection to the file that the name leads to now."""

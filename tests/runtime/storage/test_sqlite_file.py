@@ -576,3 +576,54 @@ def test_a_limit_on_the_size_of_files_loses_nothing_that_was_acknowledged(path: 
     log.append([event(log.next_seq)])
     log.close()
     assert sql(path, "PRAGMA integrity_check") == [("ok",)]
+
+
+def _files(path: Path) -> list[str]:
+    return sorted(found.name for found in path.parent.iterdir() if found.is_file())
+
+
+def test_who_only_read_leaves_nothing_beside_the_file(path: Path) -> None:
+    closed(path).close()
+    before, data, written = _files(path), path.read_bytes(), path.stat().st_mtime_ns
+    store = SqliteFile(path)
+    assert len(texts(store)) == 4
+    assert _files(path) != before
+    store.close()
+    assert _files(path) == before
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == (data, written)
+
+
+def test_what_others_use_stays_when_a_reader_closes(path: Path) -> None:
+    closed(path).close()
+    first, second = SqliteFile(path), SqliteFile(path)
+    texts(first)
+    texts(second)
+    first.close()
+    wal = path.with_name(f"{path.name}-wal")
+    assert wal.exists()
+    assert len(texts(second)) == 4
+    log = second.open("demo")
+    texts(first)
+    first.close()
+    log.append([event(log.next_seq)])
+    log.close()
+    assert wal.exists()
+    assert len(texts(second)) == 5
+    second.close()
+    assert not wal.exists()
+
+
+def test_what_a_write_ahead_log_holds_is_left_there_by_who_only_reads(path: Path) -> None:
+    store = SqliteFile(path)
+    fill(store)
+    wal = path.with_name(f"{path.name}-wal")
+    copy = path.with_name("copy.db")
+    copy.write_bytes(path.read_bytes())
+    held = wal.read_bytes()
+    assert held
+    copy.with_name("copy.db-wal").write_bytes(held)
+    reader = SqliteFile(copy)
+    assert len(texts(reader)) == 4
+    reader.close()
+    assert copy.with_name("copy.db-wal").read_bytes() == held
+    store.close()
