@@ -13,7 +13,7 @@ from refold.render import plural
 from runtime.errors import Broken, Refused
 from runtime.storage import ForeignLog, LogCorrupt
 from runtime.storage.quarantine import lost_note
-from runtime.storage.salvage import Salvage, salvage, salvage_headless
+from runtime.storage.salvage import Salvage, count_lost, salvage, salvage_headless
 
 
 @attrs.define(eq=False)
@@ -90,19 +90,19 @@ class Plan:
         if kept.dropped:
             count = plural(len(kept.dropped), "byte")
             yield f"put the {count} behind them aside; the next opening reports them"
-        elif self.lost:
+        if self.lost:
             were = f"{plural(self.lost, 'event')} that were in the log when it was last closed"
             yield f"note that {were} are lost; the next opening reports it"
-        else:
+        if not kept.dropped and not self.lost:
             yield "forget what the head file vouches for, which is not in the log"
 
     @property
     def lost(self) -> int:
         """How many events the log was known to hold of which no byte is left."""
-        if self.salvage is None or self.salvage.dropped:
+        if self.salvage is None:
             return 0
         known = 0 if self.report.head is None else self.report.head.seq + 1
-        return max(known - self.salvage.events, self.salvage.lost_seed, 0)
+        return count_lost(self.salvage, known)
 
     @property
     def limits(self) -> list[str]:
@@ -161,7 +161,7 @@ def repair(plan: Plan) -> str | None:
         raise LogChanged(session)
     copy, kept = None, plan.salvage
     if kept is not None:
-        dropped = lost_note(plan.lost) if plan.lost else kept.dropped
-        copy = store.replace(kept.header, kept.lines, (len(kept.data), dropped))
+        note = lost_note(plan.lost) if plan.lost else b""
+        copy = store.replace(kept.header, kept.lines, (len(kept.data), kept.dropped, note))
     store.open(session).close()  # cuts what is torn, and writes the head file
     return copy

@@ -93,11 +93,13 @@ class JsonlFolder:
                 write_head(self._port, self._layout.head(header.id), head)
             release()
 
-    def replace(self, header: SessionHeader, lines: bytes, dropped: tuple[int, bytes]) -> str:
+    def replace(
+        self, header: SessionHeader, lines: bytes, dropped: tuple[int, *tuple[bytes, ...]]
+    ) -> str:
         with self._locked(header.id) as release:
             before = self._files.raw(header.id)
-            if dropped[1]:
-                self._files.quarantine(header.id).keep(*dropped)
+            for piece in filter(None, dropped[1:]):
+                self._files.quarantine(header.id).keep(dropped[0], piece)
             kept = replace_log(self._port, self._layout, before, lines, header)
             release()
             return str(kept)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import attrs
 import orjson
 
 from runtime.storage.errors import LogCorrupt
 from runtime.storage.framing import SEALED, frame_header
 from runtime.storage.header import SessionHeader
-from runtime.storage.tail import Scan, scan
+from runtime.storage.tail import Scan, count_begun, scan
 from runtime.storage.walk import walk
 
 
@@ -47,6 +49,17 @@ def lines_of(data: bytes, found: Scan) -> bytes:
     start = found.records[0].offset if found.records else _end(found)
     newline = b"\n" if found.torn is not None and found.torn.missing_newline else b""
     return data[start : _end(found)] + newline
+
+
+_SEQ = re.compile(rb'"seq":([0-9]{1,18}),"time":')
+
+
+def count_lost(kept: Salvage, known: int) -> int:
+    """Of how many events no byte is left, of a log that was known to hold `known`."""
+    gone = max(known - kept.events, kept.lost_seed)
+    # What is damaged may be where a line begins, or a seq.
+    seen = max((int(found[1]) + 1 for found in _SEQ.finditer(kept.dropped)), default=0)
+    return max(gone - max(count_begun(kept.dropped), seen - kept.events), 0)
 
 
 def salvage_headless(data: bytes, session_id: str) -> Salvage | None:

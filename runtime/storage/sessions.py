@@ -111,11 +111,13 @@ class Sessions(Protocol):
         """
         ...
 
-    def replace(self, header: SessionHeader, lines: bytes, dropped: tuple[int, bytes]) -> str:
+    def replace(
+        self, header: SessionHeader, lines: bytes, dropped: tuple[int, *tuple[bytes, ...]]
+    ) -> str:
         """Put framed lines in the place of a damaged log; returns where a copy of it is kept.
 
-        `dropped` is where the new log ends and the bytes that stood behind what is kept, if there
-        are any: the next opening reports them.
+        `dropped` is where the new log ends and what the next opening is to report: the bytes that
+        stood behind what is kept, and a `lost_note`. Empty ones are passed over.
         Raises `NotFound`, `SessionBusy`, `StoreFull`.
         """
         ...

@@ -159,6 +159,23 @@ def test_a_log_that_ends_before_its_head_file_says_goes_on_from_there(any_store:
     assert any_store.run("verify", "tour").code == 0
 
 
+def test_of_a_log_that_was_cut_inside_a_line_all_that_is_lost_is_counted(
+    any_store: CliStore,
+) -> None:
+    whole, events = any_store.raw("tour"), len(any_store.events("tour"))
+    lines = whole.splitlines(keepends=True)
+    short = b"".join(lines[: len(lines) - 3]) + lines[-3][:20]
+    any_store.put("tour", short)
+    steps = [step.split()[0] for step in repaired(any_store, "tour")["steps"]]
+    assert steps == ["keep", "keep", "put", "note"]
+    report = recovered_by_next_opening(any_store, "tour")
+    assert report is not None
+    assert (report.dropped_bytes, report.dropped_records) == (20, 3)
+    assert len(any_store.events("tour")) == events - 3
+    (first, second) = (report.quarantine or "").split(",")
+    assert first != second
+
+
 async def test_lost_events_are_reported_once_in_the_log(any_store: CliStore) -> None:
     whole = any_store.raw("tour")
     any_store.put("tour", b"".join(whole.splitlines(keepends=True)[:-1]))

@@ -112,7 +112,9 @@ class SqliteFile:
         if head is not None:
             self._advisory(header.id).write(head, None)
 
-    def replace(self, header: SessionHeader, lines: bytes, dropped: tuple[int, bytes]) -> str:
+    def replace(
+        self, header: SessionHeader, lines: bytes, dropped: tuple[int, *tuple[bytes, ...]]
+    ) -> str:
         with self._locked(header.id) as release:
             rows, before = self._find(header.id), self.raw(header.id)
             kept = self._layout.damaged(self._port, header.id)
@@ -120,8 +122,8 @@ class SqliteFile:
             self._drop_head(header.id)  # it vouches for what was
             with self._database.transaction(durable=True) as db:
                 check_holder(db, header.id, rows)
-                if dropped[1]:
-                    keep_torn(db, header.id, *dropped)
+                for piece in filter(None, dropped[1:]):
+                    keep_torn(db, header.id, dropped[0], piece)
                 take_lines(db, rows.number, 0)
                 insert_lines(db, rows.number, 0, lines)
                 change_row(db, rows.number, frame_header(header), secrets.token_hex(8))

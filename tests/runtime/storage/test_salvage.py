@@ -9,7 +9,7 @@ from runtime.errors import RefoldError
 from runtime.storage import LogCorrupt, Scan, SessionHeader, frame_batch, frame_header
 from runtime.storage import scan as scan_bytes
 from runtime.storage.head import Head, check_head, head_of
-from runtime.storage.salvage import Salvage, lines_of, salvage, salvage_headless
+from runtime.storage.salvage import Salvage, count_lost, lines_of, salvage, salvage_headless
 from tests.runtime.storage.logs import HEADER, batches, event, framed
 
 SIZES = (1, 3, 2, 1)
@@ -41,7 +41,8 @@ def test_whatever_bit_is_flipped_what_is_kept_is_a_log_of_whole_batches_and_noth
     None
 ):
     data, ends = framed(batches(SIZES))
-    head, kept_counts = head_of(scan(data)), set()
+    whole = scan(data)
+    head, kept_counts = head_of(whole), set()
     for bit in range(ends[0] * 8, len(data) * 8):
         kept = salvaged(found := flipped(data, bit), head)
         again = scan(kept.data)
@@ -49,6 +50,7 @@ def test_whatever_bit_is_flipped_what_is_kept_is_a_log_of_whole_batches_and_noth
         assert kept.data == data[: len(kept.data)]
         assert len(kept.data) in ends
         assert kept.data + kept.dropped == found
+        assert count_lost(kept, len(whole.records)) == 0
         kept_counts.add(kept.events)
     assert kept_counts == {0, 1, 4, 6}
 
@@ -132,6 +134,16 @@ def test_nothing_is_kept_behind_a_damaged_header_if_the_first_event_is_damaged_t
         assert salvage_headless(flipped(damaged, place * 8), "demo") is None
     assert salvage_headless(data[:header], "demo") is None
     assert salvage_headless(data[:header] + data[ends[1] :], "demo") is None
+
+
+def test_of_a_log_that_was_cut_what_is_gone_is_counted_once() -> None:
+    data, ends = framed(batches(SIZES))
+    head = head_of(scan(data))
+    begins = [at for at in range(ends[0], len(data)) if data[at - 1 : at + 1] == b"\n{"]
+    for end in range(ends[0], len(data) - 1):
+        kept = salvaged(data[:end], head)
+        begun = sum(begin < end for begin in begins)
+        assert count_lost(kept, len(begins)) == len(begins) - begun
 
 
 def test_the_lines_of_a_torn_log_are_without_its_tail() -> None:
