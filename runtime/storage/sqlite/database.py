@@ -6,13 +6,14 @@ the writer nor keeps the write-ahead log from being used again.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from runtime.storage.errors import LogFailed, NoStoreFile, StoreFull, Unavailable
+from runtime.storage.errors import LogFailed, NoStoreFile, StoreFull, StoreRefused, Unavailable
 from runtime.storage.files import exists, reported
 from runtime.storage.port import Port
 from runtime.storage.sqlite.layout import SqliteLayout
@@ -26,6 +27,9 @@ from runtime.storage.sqlite.making import (
     open_ours,
     prepare,
 )
+
+_users: dict[str, int] = {}
+"""Which process, of those that one forked from another, has which file open."""
 
 
 class Database:
@@ -63,6 +67,7 @@ class Database:
         with self._writing, reported(self._layout.path), self._judged():
             if self.failed is not None:
                 raise LogFailed(self.name, self.failed, -1)
+            self._check_process()
             db = self._connected()
             self._set_synchronous(db, durable)
             db.execute("BEGIN IMMEDIATE")
@@ -81,6 +86,7 @@ class Database:
     def read(self, query: str, *values: object, most: int | None = None) -> list[Any]:
         """The rows of a query; with `most`, as many as bring its first column to that length."""
         with self._reading, reported(self._layout.path), self._judged(reading=True):
+            self._check_process()
             cursor = self._connected_reader().execute(query, values)
             try:
                 return cursor.fetchall() if most is None else _rows_up_to(cursor, most)
@@ -122,6 +128,8 @@ class Database:
                     connection.close()
         self._reader = self._writer = None
         self._identities = []
+        if _users.get(self.name) == os.getpid():
+            del _users[self.name]
 
     def _connected_reader(self) -> sqlite3.Connection:
         """A connection to the file that the name leads to now."""
@@ -155,6 +163,15 @@ class Database:
             raise
         self._writer, self._durable = db, True
         return db
+
+    def _check_process(self) -> None:
+        """Raise `StoreRefused` in a child of a process that has the file open.
+
+        SQLite's locks do not outlive a fork, and the child would undo its parent's.
+        """
+        if _users.setdefault(self.name, os.getpid()) != os.getpid():
+            found = "open in the process that this one was forked from"
+            raise StoreRefused(self.name, found, "where SQLite is not safe; start a program anew")
 
     def _check_named(self) -> None:
         """Raise `LogFailed` once the file or its write-ahead log is not what its name leads to."""
