@@ -200,7 +200,9 @@ class Database:
                 raise NoStoreFile(self.name, "no SQLite file") from error
             if kind == sqlite3.SQLITE_BUSY:
                 reason = f"another process has been within a write for {BUSY_SECONDS} s"
-                raise Unavailable(self.name, reason, "let it go on, or end it") from error
+                raise Unavailable(
+                    self.name, reason, "let it go on or end it, then try again"
+                ) from error
             if reading or kind in _NOTHING_WRITTEN:
                 raise Unavailable(self.name, str(error)) from error
             self.failed = str(error)
