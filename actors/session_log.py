@@ -118,7 +118,7 @@ FOLDED = frozenset(
     {
         *SURFACE,
         *("request/header", "turn/start", "turn/end", "inbox/queued", "inbox/removed"),
-        *("compact/start", "compact/end"),
+        *("compact/start", "compact/summary", "compact/end"),
     }
 )
 """The types that matter to the folds of a live log once their step is over."""

@@ -42,10 +42,10 @@ class Grant(Protocol):
         """What taking the grant cut from a torn tail."""
         ...
 
-    def events(self, earlier: Collection[str] | None = None) -> Iterator[Event]:
+    def events(self, earlier: Collection[str]) -> Iterator[Event]:
         """The events that stood in the log when the grant was taken, in order.
 
-        With `earlier`, events of other types may be left out before the last step that was sealed.
+        Those that are not of the `earlier` types may be left out before the last sealed step.
         """
         ...
 

@@ -68,10 +68,8 @@ class EmbeddedGrant:
     def recovered(self) -> SessionRecovered | None:
         return self._log.recovered
 
-    def events(self, earlier: Collection[str] | None = None) -> Iterator[Event]:
-        stored = self._log.records
-        records = iter(stored) if earlier is None else stored.since_step(earlier)
-        return (decode_line(record.encoded) for record in records)
+    def events(self, earlier: Collection[str]) -> Iterator[Event]:
+        return (decode_line(record.encoded) for record in self._log.records.since_step(earlier))
 
     def append(self, expected_seq: int, batch: Sequence[bytes]) -> None:
         self._check()
@@ -182,6 +180,7 @@ class EmbeddedStore:
     def report(self, session_id: str, name: str, content: bytes) -> str | None:
         if self._reports is None:
             return None
+        self._reports.mkdir(mode=0o700, exist_ok=True)
         path = self._reports / f"{session_id}.{name}"
         path.write_bytes(content)
         return str(path)
@@ -206,4 +205,4 @@ def open_store(where: str | Path, port: Port = OS) -> EmbeddedStore:
     if str(where) == "memory:":
         return EmbeddedStore(MemoryFolder(), None, threaded=False)
     sessions = open_sessions(where, port)
-    return EmbeddedStore(sessions, sessions.folder, threaded=True)
+    return EmbeddedStore(sessions, sessions.reports, threaded=True)

@@ -76,7 +76,7 @@ def hints_of(owner: Any, at: Place) -> dict[str, Any]:
     """The evaluated hints of a function or class, by name; raises `InvalidTool`."""
     try:
         return get_type_hints(owner, include_extras=True)
-    except Exception as error:  # noqa: BLE001  # hints are code: evaluating them raises anything
+    except Exception as error:  # noqa: BLE001 - hints are code: evaluating them raises anything
         raise at.refusal(
             f"has type hints that cannot be evaluated ({error}); "
             "import or define every name in them at module level"

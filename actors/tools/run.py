@@ -56,7 +56,7 @@ async def run_tool(tool: Tool, arguments: str, abandoned: Abandoned | None = Non
     """
     try:
         keywords = tool.read(arguments)
-    except Exception as error:  # noqa: BLE001  # classes of users run while arguments are read
+    except Exception as error:  # noqa: BLE001 - classes of users run while arguments are read
         return _failure("BadArguments", "BAD_ARGUMENTS", _message(error))
     value: object = None
     scope = trio.move_on_after(tool.timeout)
@@ -65,7 +65,7 @@ async def run_tool(tool: Tool, arguments: str, abandoned: Abandoned | None = Non
     try:
         with scope:
             value = await _call(tool, keywords, abandoned or Abandoned())
-    except Exception as error:  # noqa: BLE001  # every error of a body is a result
+    except Exception as error:  # noqa: BLE001 - every error of a body is a result
         return _timed_out(tool, error) if scope.cancel_called else _failed(error)
     return _timed_out(tool) if scope.cancelled_caught else _bounded(_shown(value), tool.max_output)
 
@@ -172,7 +172,7 @@ def _describe_leaf(error: BaseException) -> str:
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001  # `__str__` is code of the body too
+    except Exception:  # noqa: BLE001 - `__str__` is code of the body too
         return "(its message cannot be read)"
 
 
@@ -180,7 +180,7 @@ def _shown(value: object) -> Outcome:
     """The outcome of a body that returned `value`."""
     try:
         return Outcome(_content(value), is_error=False, error=None)
-    except Exception as error:  # noqa: BLE001  # a value's own methods may raise anything
+    except Exception as error:  # noqa: BLE001 - a value's own methods may raise anything
         _, reason = _describe(error)
         return _failure(
             "InvalidToolOutput",

@@ -73,6 +73,6 @@ def _parameter_docs(doc: str) -> dict[str, str]:
     name = ""
     for line in textwrap.dedent("\n".join(block)).splitlines():
         if entry := _ENTRY.match(line):
-            name, line = entry.groups()  # noqa: PLW2901  # the rest of the line starts the text
+            name, line = entry.groups()  # noqa: PLW2901 - the rest of the line starts the text
         docs[name] = f"{docs.get(name, '')} {line.strip()}".strip()
     return docs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from runtime.storage import (
     Sessions,
     check_session_id,
 )
-from runtime.storage.files import reported, write_file
+from runtime.storage.files import remove, reported, write_file
 from runtime.storage.salvage import lines_of, salvage
 
 
@@ -157,15 +158,27 @@ def _into_store(taken: Taken, to: Sessions, wanted: str | None) -> None:
 
 
 def _into_file(taken: Taken, file: Path, *, force: bool) -> None:
+    """Write the file whole and durable, or leave what was there.
+
+    Without `force` its name is claimed first: of many who want it one gets it, and none overwrites
+    another's. (A hard link would refuse a taken name, too, but not every file system has them.)
+    """
     with reported(file):
-        if force:
-            write_file(OS, file, taken.data, sync=True)
-            return
+        if not force:
+            _claim(file)
         try:
-            with file.open("xb") as target:
-                target.write(taken.data)
-        except FileExistsError:
-            raise FileTaken(str(file)) from None
+            write_file(OS, file, taken.data, sync=True)
+        except BaseException:
+            if not force:
+                remove(OS, file)
+            raise
+
+
+def _claim(file: Path) -> None:
+    try:
+        OS.close(OS.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        raise FileTaken(str(file)) from None
 
 
 def _as_json(taken: Taken, session: str, where: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from refold.cli.progress import watched
 from refold.cli.removing import Removal, remove, tell
 from refold.cli.state import Row, newest_first, read_row
 from refold.render import plural, table
+from runtime.errors import Refused
 from runtime.moments import utc
 from runtime.storage import Sessions
 
@@ -41,6 +42,16 @@ class Old:
     name: str
     row: Row
     since: int
+
+
+@attrs.define(eq=False)
+class ChangedSince(Refused):
+    """A session that was used or damaged after it was found to be old."""
+
+    session: str
+
+    def __str__(self) -> str:
+        return f"session {self.session!r} has changed since it was listed; it is left alone"
 
 
 @click.command("prune")
@@ -68,10 +79,12 @@ def command(
 ) -> None:
     """Remove the sessions whose last activity was long ago, for good.
 
-    They are listed before it asks. The last activity is that of `refold sessions`; a damaged log,
-    whose last event nobody knows, goes by when it was written to, and is left alone without
-    --damaged. One that somebody has open is refused, and the others are removed even so; the exit
-    code then is 1.
+    They are listed before it asks, and each is looked at again before it goes: one that was used
+    or damaged in between is left alone, and one that somebody has open is refused. The others are
+    removed even so; the exit code then is 1.
+
+    The last activity is that of `refold sessions`; a damaged log, whose last event nobody knows,
+    goes by when it was written to, and is left alone without --damaged.
 
     \b
     Examples:
@@ -88,7 +101,7 @@ def command(
     if not agreed(f"Delete {plural(len(old), 'session')} for good?", yes=yes):
         say("nothing was deleted")
         ctx.exit(DIFFERENT)
-    ctx.exit(tell([*remove([Place(store, found.name) for found in old])], as_json=as_json))
+    ctx.exit(tell([*_remove(store, old)], as_json=as_json))
 
 
 def _older(store: Sessions, than: int, *, damaged: bool) -> Iterator[Old]:
@@ -101,6 +114,19 @@ def _older(store: Sessions, than: int, *, damaged: bool) -> Iterator[Old]:
         since = _since(store, name, row)
         if since <= than:
             yield Old(name, row, since)
+
+
+def _remove(store: Sessions, old: list[Old]) -> Iterator[Removal]:
+    """Delete them but for those that changed after the listing; a question may wait for long."""
+    listed = {found.name: found for found in old}
+
+    def check(place: Place) -> None:
+        was, row = listed[place.session], read_row(store, place.session)
+        is_used = _since(store, place.session, row) > was.since
+        if is_used or (row.state in BAD and was.row.state not in BAD):
+            raise ChangedSince(place.session)
+
+    return remove([Place(store, found.name) for found in old], check)
 
 
 def _since(store: Sessions, name: str, row: Row) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -25,10 +25,14 @@ class Removal:
     error: RefoldError | None = None
 
 
-def remove(places: Sequence[Place]) -> Iterator[Removal]:
-    """Delete the sessions, each of which may be refused."""
+def remove(
+    places: Sequence[Place], check: Callable[[Place], None] | None = None
+) -> Iterator[Removal]:
+    """Delete the sessions, each of which may be refused; `check` raises why, just before it."""
     for place in watched(places, lambda place: f"deleting {place.session}"):
         try:
+            if check is not None:
+                check(place)
             place.store.delete(place.session)
         except RefoldError as error:
             yield Removal(place.session, error=error)

@@ -101,11 +101,16 @@ def _read(found: Scan) -> Row:
 
 
 def _counted(found: Scan) -> Iterator[Event]:
-    """The events that a row counts; most of a log is other chunks, which are passed over."""
+    """The events that a row counts; most of a log is other chunks, which are passed over.
+
+    The last event is always there, whatever it is: its time is that of the last activity.
+    """
+    end = found.records[-1].offset if found.records else 0
     for record in found.select(_COUNTED):
-        if record.type != "assistant/chunk" or b'"usage"' in record.encoded:
+        counts = record.type != "assistant/chunk" or b'"usage"' in record.encoded
+        if counts and record.offset != end:
             yield decode_line(record.encoded)
-    if found.records and found.records[-1].type not in _COUNTED:
+    if found.records:
         yield decode_line(found.records[-1].encoded)
 
 

@@ -89,7 +89,7 @@ class _WitnessedGrant:
     def recovered(self) -> SessionRecovered | None:
         return self._inner.recovered
 
-    def events(self, earlier: Collection[str] | None = None) -> Iterator[Event]:
+    def events(self, earlier: Collection[str]) -> Iterator[Event]:
         return self._inner.events(earlier)
 
     def watch(self, callback: Callable[[Progress], None]) -> None:

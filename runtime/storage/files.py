@@ -114,8 +114,20 @@ def copy_all(port: Port, source: int, target: int, part: range, to: int) -> None
 
 
 def write_file(port: Port, path: Path, data: bytes, *, sync: bool) -> None:
-    """Make or replace the file at `path` as a whole."""
+    """Make or replace the file at `path` as a whole; where that fails, nothing is left of it."""
     draft = path.with_name(path.name + ".new")
+    try:
+        _write_draft(port, draft, data, sync=sync)
+        port.rename(draft, path)
+    except OSError:
+        with suppress(OSError):  # what went wrong first is what is told
+            remove(port, draft)
+        raise
+    if sync:
+        port.sync_directory(path.parent)
+
+
+def _write_draft(port: Port, draft: Path, data: bytes, *, sync: bool) -> None:
     fd = port.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         write_all(port, fd, data, 0)
@@ -123,9 +135,6 @@ def write_file(port: Port, path: Path, data: bytes, *, sync: bool) -> None:
             port.fdatasync(fd)
     finally:
         port.close(fd)
-    port.rename(draft, path)
-    if sync:
-        port.sync_directory(path.parent)
 
 
 def make_folder(port: Port, folder: Path) -> None:

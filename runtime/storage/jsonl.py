@@ -45,7 +45,7 @@ class JsonlFolder:
         return str(self._layout.folder)
 
     @property
-    def folder(self) -> Path:
+    def reports(self) -> Path:
         return self._layout.folder
 
     def create(self, header: SessionHeader) -> JsonlLog:

@@ -85,19 +85,13 @@ class FileLines:
 
 @attrs.frozen
 class StoredRecords:
-    """The records that stood in a log when it was opened, read from the store at each iteration.
+    """The records that stood in a log when it was opened, read from the store when asked for.
 
     `lines` gives what they are read from, and raises `LogClosed` once the log is closed.
     """
 
     _lines: Callable[[], Lines]
     _index: Index
-
-    def __len__(self) -> int:
-        return len(self._index)
-
-    def __iter__(self) -> Iterator[Record]:
-        return self._read(self._index.places(None))
 
     def since_step(self, earlier: Collection[str]) -> Iterator[Record]:
         """All records from the last sealed step on, and before it those of the `earlier` types."""

@@ -58,8 +58,8 @@ class Sessions(Protocol):
         ...
 
     @property
-    def folder(self) -> Path:
-        """Where its files are."""
+    def reports(self) -> Path:
+        """The folder for reports; those of a session begin with its id and a dot and go with it."""
         ...
 
     def create(self, header: SessionHeader) -> Log:

@@ -54,10 +54,8 @@ class Index:
         """The index of the first `count` lines."""
         return Index(self.start, self.ends[:count], self.kinds[:count], self.names)
 
-    def places(self, types: Collection[str] | None) -> Iterator[int]:
-        """The lines of these types, by default all."""
-        if types is None:
-            return iter(range(len(self)))
+    def places(self, types: Collection[str]) -> Iterator[int]:
+        """The lines of these types."""
         wanted = self._kinds_of(types)
         return (place for place, kind in enumerate(self.kinds) if kind in wanted)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import trio
 
 import refold
 from actors.runtime import AgentOpen
 from refold import Say, Script
 from runtime.errors import InvalidSessionId
 from runtime.storage import AlreadyExists, NotFound, SessionBusy
+from tests.actors.test_invariants import before_sealing, slip_in
 
 STORES = ["memory:", "folder", "sqlite:///sessions.db"]
 
@@ -80,3 +82,23 @@ async def test_a_refused_fork_leaves_no_session(where: str) -> None:
         with pytest.raises(refold.RefoldError):
             await runtime.fork("mine", extra={"messages": []})
         assert await runtime.list() == ["mine"]
+
+
+@pytest.mark.parametrize("where", STORES[1:])
+async def test_a_report_goes_with_its_session(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with refold.open(where, providers=[Script([Say("one"), Say("two")])]) as runtime:
+        for session in ("mine", "mine-too"):
+            agent = await runtime.start_agent(model="script/m", session_id=session)
+            before_sealing(agent, slip_in)
+            turn = await agent.ask("hello")
+            assert turn.reason.code == "INVARIANT"
+            await agent.close()
+        await runtime.delete("mine")
+    left = await trio.to_thread.run_sync(lambda: {*tmp_path.rglob("mine*.violation-*.json")})
+    assert [path.name.split(".")[0] for path in left] == ["mine-too"]
+    report = trio.Path(*left)
+    assert b"psst" in await report.read_bytes()
+    assert (await report.parent.stat()).st_mode & 0o077 == 0

@@ -28,7 +28,7 @@ def of_memory() -> Stores:
     assert isinstance(port, MemoryPort)
 
     def lose(session_id: str, seq: int) -> None:
-        file = port._files[folder.folder / f"{session_id}.jsonl"]
+        file = port._files[Path(folder.address) / f"{session_id}.jsonl"]
         file.data[:] = without(bytes(file.data), seq)
 
     return Stores(lambda: EmbeddedStore(folder, None, threaded=False), lose=lose)

@@ -14,7 +14,7 @@ from runtime.errors import RefoldError
 from runtime.events import SessionOwner, SessionRecovered
 from runtime.repair import Repair
 from runtime.rules import broken_rules
-from runtime.storage import JsonlFolder, JsonlLog, NotFound
+from runtime.storage import JsonlFolder, JsonlLog, NotFound, scan
 
 BOOKKEEPING = frozenset({"session/owner", "session/recovered", "session/released"})
 
@@ -120,7 +120,7 @@ class Checker:
     def _closers_of(self, log: JsonlLog, content: bytes) -> tuple[list[Draft], int]:
         if content not in self._closers:
             repair, events = Repair(log.header.seed_length or 0), list[Event]()
-            for record in log.records:
+            for record in scan(content, log.header.id, path="opened").records:
                 events.append(decode_line(record.encoded))
                 repair.feed(events[-1])
             closers = repair.closers()

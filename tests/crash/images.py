@@ -118,8 +118,8 @@ class Recorder:
     def _keep(self, is_log: bool, old: bytes, new: bytes, other: bytes) -> None:
         shm = self.layout.path.with_name(self.layout.path.name + "-shm").read_bytes()
         heads = {}
-        if self.layout.heads.exists():
-            heads = {head.name: head.read_bytes() for head in self.layout.heads.iterdir()}
+        if self.layout.beside_folder.exists():
+            heads = {head.name: head.read_bytes() for head in self.layout.beside_folder.iterdir()}
         self.moments.append(Moment(is_log, old, new, other, shm, heads, self.journal.copy()))
 
     def append(self, log: SqliteLog, *sizes: int) -> None:
@@ -175,7 +175,7 @@ class Recorder:
         shm = self.layout.path.with_name(self.layout.path.name + "-shm").read_bytes()
         self.store.close()
         db = self.layout.path.read_bytes()
-        heads = {head.name: head.read_bytes() for head in self.layout.heads.iterdir()}
+        heads = {head.name: head.read_bytes() for head in self.layout.beside_folder.iterdir()}
         journal = self.journal.copy()
         self.moments.append(Moment(False, self._db, db, wal, shm, heads, journal))
         for left in (wal, b""):  # it is removed as a whole

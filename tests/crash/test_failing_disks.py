@@ -103,7 +103,7 @@ def reopen(disk: RecordingDisk) -> None:
     folder = JsonlFolder(FOLDER, disk)
     for session in folder.list():
         log = folder.open(session)
-        for record in log.records:
+        for record in folder.read(session).records:
             disk.acknowledge(session, record.seq, record.encoded)
         log.close()
 

@@ -80,10 +80,10 @@ def put(state: State, folder: Path) -> SqliteLayout:
     shm.unlink(missing_ok=True)
     if state.shm is not None:
         shm.write_bytes(state.shm)
-    shutil.rmtree(layout.heads, ignore_errors=True)
-    layout.heads.mkdir()
+    shutil.rmtree(layout.beside_folder, ignore_errors=True)
+    layout.beside_folder.mkdir()
     for name, content in state.moment.heads.items():
-        (layout.heads / name).write_bytes(content)
+        (layout.beside_folder / name).write_bytes(content)
     return layout
 
 

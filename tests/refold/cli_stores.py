@@ -114,7 +114,7 @@ class CliStore:
 
     def head(self, session: str) -> Path:
         """The session's head file."""
-        heads = self.path if self.file is None else Path(f"{self.file}-heads")
+        heads = self.path if self.file is None else Path(f"{self.file}-beside")
         return heads / f"{session}.head"
 
     def first(self, session: str, type_: str) -> Event:

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from refold.cli import prune
+from refold.cli import prune, removing
 from runtime.storage import SessionHeader
 from tests.refold.cli_stores import CliStore
 from tests.refold.test_cli_opening import one_sentence
@@ -156,6 +156,47 @@ def test_an_owned_session_is_not_pruned_and_the_others_are(aged: CliStore) -> No
         assert "'old' is open for writing" in ran.err
         log.close()
     assert aged.ids() == ["bad", "fork", "old"]
+
+
+@pytest.mark.parametrize("form", [[], ["--json", "--yes"]])
+def test_what_is_used_after_the_listing_is_left_alone(
+    aged: CliStore, form: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = removing.remove
+
+    def use_and_remove(*arguments: Any) -> Any:
+        with aged.opened() as sessions:
+            log = sessions.open("old")
+            log.append([event(1, "todo/write", todos=[])])
+            log.close()
+        return original(*arguments)
+
+    monkeypatch.setattr(prune, "remove", use_and_remove)
+    ran = aged.run("prune", "--older-than", "2w", *form, said=None if form else "y\n")
+    assert (ran.code, "session 'old' has changed since" in ran.err) == (1, True)
+    if form:
+        old, new = orjson.loads(ran.out)["sessions"]
+        assert (old["deleted"], "has changed" in old["error"]) == (False, True)
+        assert new == {"session": "new", "deleted": True, "error": None}
+    assert aged.ids() == ["bad", "fork", "old"]
+
+
+@pytest.mark.parametrize("change", ["damage", "removal"])
+def test_a_log_that_changes_after_the_listing_stops_nothing(
+    aged: CliStore, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def change_it(*_: object, **__: object) -> bool:
+        if change == "damage":
+            damage(aged, "old")
+        else:
+            aged.run("delete", "old", "--yes")
+        return True
+
+    monkeypatch.setattr(prune, "agreed", change_it)
+    ran = aged.run("prune", "--older-than", "2w")
+    assert (ran.code, ran.lines[-1]) == (1, "new")
+    left = ["old"] if change == "damage" else []
+    assert aged.ids() == ["bad", "fork", *left]
 
 
 def test_the_clock_of_the_system_counts(any_store: CliStore) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,11 +11,11 @@ import orjson
 import pytest
 
 from refold.cli import export
-from runtime.storage import SessionHeader, scan
+from runtime.storage import OS, SessionHeader, scan
 from tests.refold.cli_stores import CliStore
 from tests.refold.test_cli_opening import one_sentence
 from tests.refold.test_render import hidden
-from tests.runtime.storage.logs import event
+from tests.runtime.storage.logs import event, intercepted
 
 LOSSLESS = {
     "separators": "\u2028\u2029\x85\x00\x7f",
@@ -47,6 +48,55 @@ def test_a_file_gets_the_same_bytes_and_is_never_overwritten_unasked(
     assert any_store.run("export", "changed", str(path), "--force").code == 0
     assert path.read_bytes() == any_store.raw("changed")
     assert not list(tmp_path.glob("*.new"))
+
+
+STARVED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+from refold.cli import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_without_room_no_file_is_left_and_none_is_lost(
+    own_store: CliStore, tmp_path: Path, *, force: bool
+) -> None:
+    path = tmp_path / "copy.jsonl"
+    if force:
+        path.write_bytes(b"what was there")
+    arguments = ["export", "tour", str(path), "--store", own_store.address, *["--force"] * force]
+    command = [sys.executable, "-c", STARVED, *arguments]
+    ran = subprocess.run(command, capture_output=True, check=False, text=True)
+    assert (ran.returncode, ran.stdout, one_sentence(ran.stderr)) == (1, "", True)
+    assert "File too large" in ran.stderr
+    left = {found.name: found.read_bytes() for found in tmp_path.glob("copy*")}
+    assert left == ({"copy.jsonl": b"what was there"} if force else {})
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_file_is_durable_before_its_name_is_and_both_before_it_is_told(
+    made_store: CliStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, force: bool
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(export, "OS", intercepted(OS, lambda name, _: seen.append(name)))
+    path = tmp_path / "copy.jsonl"
+    assert made_store.run("export", "tour", str(path), *["--force"] * force).code == 0
+    claimed = [] if force else ["open", "close"]
+    written = ["open", "pwrite", "fdatasync", "close", "rename", "sync_directory"]
+    assert seen == claimed + written
+
+
+def test_a_link_that_leads_nowhere_is_a_name_that_is_taken(
+    made_store: CliStore, tmp_path: Path
+) -> None:
+    path = tmp_path / "copy.jsonl"
+    path.symlink_to(tmp_path / "nowhere")
+    for _ in range(2):
+        ran = made_store.run("export", "tour", str(path))
+        assert (ran.code, "--force" in ran.err) == (3, True)
+    assert path.is_symlink()
+    assert not path.exists()
 
 
 def test_another_store_gets_the_same_bytes_and_back(any_store: CliStore, tmp_path: Path) -> None:

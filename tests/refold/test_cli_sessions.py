@@ -97,6 +97,30 @@ def test_tokens_are_counted_from_streams_that_broke_off(store: CliStore) -> None
     assert "#######..." in store.run("sessions").out
 
 
+@pytest.mark.parametrize(
+    "last",
+    [
+        event(3, "assistant/chunk", turn=1, step=1, chunk={"type": "text-delta", "delta": "x"}),
+        event(3, "step/end", turn=1, step=1),
+        event(3, "todo/write", todos=[]),
+    ],
+    ids=["chunk", "counted", "other"],
+)
+def test_the_last_activity_is_the_last_event_s_whatever_it_is(
+    any_store: CliStore, last: bytes
+) -> None:
+    trigger = {"kind": "message", "source": {"kind": "user"}}
+    any_store.write(
+        "cut",
+        event(0, "turn/start", turn=1, trigger=trigger),
+        event(1, "step/start", turn=1, step=1),
+        event(2, "assistant/chunk", turn=1, step=1, chunk={"type": "text-delta", "delta": "y"}),
+        last,
+    )
+    row = rows(any_store)["cut"]
+    assert (row["state"], row["lastActivity"]) == ("open turn", 1_760_000_000_003)
+
+
 def test_who_has_a_session_open_is_named(store: CliStore) -> None:
     write(store, "held", owner_event(0, pid=os.getppid()))
     write(store, "left", owner_event(0, pid=2**22 + 1))

@@ -70,8 +70,8 @@ class SqliteFile:
         return f"{SCHEME}{self._layout.path}"
 
     @property
-    def folder(self) -> Path:
-        return self._layout.folder
+    def reports(self) -> Path:
+        return self._layout.beside_folder
 
     def create(self, header: SessionHeader) -> SqliteLog:
         with self._locked(header.id) as release:
@@ -132,10 +132,11 @@ class SqliteFile:
         self._find(session_id)
         with self._locked(session_id) as release:
             number = self._find(session_id).number
-            for copy in self._layout.damaged_copies(self._port, session_id):
-                remove(self._port, copy)
-            self._drop_head(session_id)
-            remove(self._port, self._layout.index(session_id))
+            beside = self._layout.beside(self._port, session_id)
+            for path in beside:
+                remove(self._port, path)
+            for folder in {path.parent for path in beside}:
+                self._port.sync_directory(folder)  # the rows go last, or nobody would find the rest
             with self._database.transaction(durable=True) as db:
                 delete_rows(db, number, session_id)
             release()
@@ -178,7 +179,7 @@ class SqliteFile:
     def _drop_head(self, session_id: str) -> None:
         """Remove the head file for good: a power cut must not bring it back."""
         if remove(self._port, self._layout.head(session_id)):
-            self._port.sync_directory(self._layout.heads)
+            self._port.sync_directory(self._layout.beside_folder)
 
     def _recover(self, session_id: str) -> RowOpening:
         rows = attrs.evolve(self._find(session_id), holder=secrets.token_hex(8))

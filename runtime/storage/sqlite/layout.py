@@ -30,15 +30,23 @@ class SqliteLayout:
         return self._beside("-wal")
 
     @property
-    def heads(self) -> Path:
-        """The folder of the head files, which vouch from outside for what the file holds."""
-        return self._beside("-heads")
+    def beside_folder(self) -> Path:
+        """The folder of what stands beside each session: files that begin with its id and a dot.
+
+        Its head file vouches from outside for what the file holds.
+        """
+        return self._beside("-beside")
 
     def head(self, session_id: str) -> Path:
-        return self.heads / f"{session_id}.head"
+        return self.beside_folder / f"{session_id}.head"
 
     def index(self, session_id: str) -> Path:
-        return self.heads / f"{session_id}.index"
+        return self.beside_folder / f"{session_id}.index"
+
+    def beside(self, port: Port, session_id: str) -> list[Path]:
+        """Every file of a session: what stands beside it, and what repairs by command kept."""
+        found = _beginning(port, self.beside_folder, f"{session_id}.")
+        return found + _beginning(port, self.folder, self._copy(session_id, "").name)
 
     def session_lock(self, session_id: str) -> Path:
         """Where range locks are missing, each session has a lock file of its own."""
@@ -50,19 +58,22 @@ class SqliteLayout:
 
     def damaged(self, port: Port, session_id: str) -> Path:
         """A free name for what a log was before it was repaired by command."""
-        paths = (self._beside(f"-{session_id}.damaged-{number}") for number in count())
+        paths = (self._copy(session_id, number) for number in count())
         return next(path for path in paths if not exists(port, path))
-
-    def damaged_copies(self, port: Port, session_id: str) -> list[Path]:
-        """What repairs by command kept of a log."""
-        begin = self._beside(f"-{session_id}.damaged-").name
-        names = port.listdir(self.folder)
-        return [self.folder / name for name in names if name.startswith(begin)]
 
     def is_used(self, port: Port, session_id: str | None) -> bool:
         """Whether there is anything that a lock guards."""
         del session_id  # one file holds them all
         return exists(port, self.path)
 
+    def _copy(self, session_id: str, number: int | str) -> Path:
+        return self._beside(f"-{session_id}.damaged-{number}")
+
     def _beside(self, suffix: str) -> Path:
         return self.path.with_name(self.path.name + suffix)
+
+
+def _beginning(port: Port, folder: Path, begin: str) -> list[Path]:
+    """The files in a folder, if it is there, whose names begin so."""
+    names = port.listdir(folder) if exists(port, folder) else []
+    return [folder / name for name in names if name.startswith(begin)]

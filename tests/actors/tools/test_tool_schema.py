@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from enum import Enum
-from typing import Annotated, Any, List, Literal  # noqa: UP035  # the bare old name is a case here
+from typing import Annotated, Any, List, Literal  # noqa: UP035 - the bare old name is a case here
 
 import attrs
 import pytest
@@ -250,7 +250,7 @@ def test_the_args_section_describes_parameters_unless_the_hint_does() -> None:
         Any,
         bytes,
         list,
-        List,  # noqa: UP006  # the bare old name is the case
+        List,  # noqa: UP006 - the bare old name is the case
         tuple[int, str],
         dict[int, str],
         Callable[[], int],
@@ -308,7 +308,7 @@ def test_parameters_that_cannot_be_passed_by_name_are_refused() -> None:
 
 
 def test_a_hint_that_names_nothing_is_refused() -> None:
-    def fn(x: Missing) -> None: ...  # type: ignore[name-defined] # pyright: ignore[reportUndefinedVariable] # noqa: F821  # the case
+    def fn(x: Missing) -> None: ...  # type: ignore[name-defined] # pyright: ignore[reportUndefinedVariable] # noqa: F821 - the case
 
     with pytest.raises(InvalidTool, match="'Missing' is not defined"):
         schema_of(fn)

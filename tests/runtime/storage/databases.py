@@ -57,7 +57,7 @@ def texts(store: SqliteFile, session_id: str = "demo") -> list[bytes]:
 
 def remove_heads(path: Path) -> None:
     """What happens to a store whose head files got lost."""
-    for head in SqliteLayout(path).heads.glob("*.head"):
+    for head in SqliteLayout(path).beside_folder.glob("*.head"):
         head.unlink()
 
 

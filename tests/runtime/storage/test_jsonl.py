@@ -62,8 +62,8 @@ def test_a_reopened_log_goes_on_where_it_stood(store: Sessions) -> None:
     log.close()
     log = store.open("demo")
     assert (log.next_seq, log.durable_seq, log.recovered) == (2, 1, None)
-    assert [record.seq for record in log.records] == [0, 1]
-    assert [record.seq for record in log.records] == [0, 1]
+    assert [record.seq for record in log.records.since_step(())] == [0, 1]
+    assert [record.seq for record in log.records.since_step(())] == [0, 1]
     log.append([event(2)])
     log.close()
     found = store.read("demo")
@@ -76,7 +76,7 @@ def test_a_log_with_lines_longer_than_a_chunk_is_handed_over_whole(store: Sessio
     log.append(events)
     log.close()
     log = store.open("demo")
-    assert [record.encoded for record in log.records] == events
+    assert [record.encoded for record in log.records.since_step(())] == events
     log.close()
 
 
@@ -84,7 +84,7 @@ def test_a_new_log_has_no_file_before_its_first_batch(store: Sessions) -> None:
     log = store.create(HEADER)
     assert log.sync() == -1
     assert store.list() == []
-    assert list(log.records) == []
+    assert list(log.records.since_step(())) == []
     with pytest.raises(NotFound):
         store.read("demo")
     log.append([])
@@ -213,7 +213,7 @@ def test_records_of_a_closed_log_are_not_read(store: Sessions) -> None:
     log = store.open("demo")
     log.close()
     with pytest.raises(LogClosed):
-        list(log.records)
+        list(log.records.since_step(()))
 
 
 def test_the_owner_of_a_log_is_known_when_it_is_opened(store: Sessions) -> None:
@@ -240,7 +240,6 @@ def test_of_what_stands_before_the_last_sealed_step_some_types_are_read(store: S
     log.append([event(seq, type_, text="x" * 300_000) for seq, type_ in enumerate(types)])
     log.close()
     log = store.open("demo")
-    assert len(log.records) == 22
     found = [record.seq for record in log.records.since_step({"b"})]
     assert found == [*range(1, 16, 2), *range(16, 22)]
     log.close()

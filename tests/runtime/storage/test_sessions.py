@@ -125,7 +125,7 @@ def test_an_open_log_is_neither_replaced_nor_deleted(store: Sessions) -> None:
     assert store.raw("one") == before
 
 
-def test_nothing_of_a_deleted_log_is_left(store: Sessions) -> None:
+def test_nothing_of_a_deleted_log_is_left(store: Sessions, tmp_path: Path) -> None:
     before = write(store, 2)
     write(store, 2, attrs.evolve(HEADER, id="one-more"))
     for session in ("one", "one-more"):
@@ -134,13 +134,16 @@ def test_nothing_of_a_deleted_log_is_left(store: Sessions) -> None:
         header = attrs.evolve(HEADER, id=session)
         store.replace(header, lines(rest[:end]), (end, rest[end:]))
         store.open(session).close()
+        for name in ("violation-3.json", "head.new", "index"):
+            (store.reports / f"{session}.{name}").write_bytes(b"private")
     store.delete("one")
     assert store.list() == ["one-more"]
     with pytest.raises(NotFound):
         store.delete("one")
-    left = [path.name for path in store.folder.rglob("*")]
+    left = [path.name for path in tmp_path.rglob("*")]
     assert not [name for name in left if "one." in name]
-    assert [name for name in left if "one-more.damaged-0" in name]
+    for kept in ("damaged-0", "violation-3.json", "head", "head.new", "index"):
+        assert any(name.endswith(f"one-more.{kept}") for name in left)
     assert store.beside("one").quarantine == ()
     assert store.beside("one-more").quarantine
     assert lines(write(store, 2)) == lines(before)

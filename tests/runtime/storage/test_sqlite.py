@@ -37,7 +37,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_nothing_is_made_before_the_first_batch(path: Path) -> None:
     store = SqliteFile(path)
-    assert (store.list(), store.names(), store.folder) == ([], [], path.parent)
+    assert (store.list(), store.names()) == ([], [])
     assert store.written_at("demo") == 0
     log = store.create(HEADER)
     log.close()
@@ -86,7 +86,7 @@ def test_files_beside_it_are_private_and_few_and_a_closed_store_leaves_no_log(pa
     fill(store)
     store.close()
     names = sorted(file.name for file in path.parent.iterdir())
-    assert names == ["sessions.db", "sessions.db-heads", "sessions.db.lock"]
+    assert names == ["sessions.db", "sessions.db-beside", "sessions.db.lock"]
     for file in (path, path.with_name("sessions.db.lock")):
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
@@ -132,7 +132,7 @@ def test_a_deleted_session_is_gone_and_its_number_is_nobody_else_s(path: Path) -
     store.delete("demo")
     assert store.list() == []
     assert sql(path, "SELECT count(*) FROM lines") == [(0,)]
-    assert not path.with_name("sessions.db-heads").joinpath("demo.head").exists()
+    assert not path.with_name("sessions.db-beside").joinpath("demo.head").exists()
     for ask in (store.open, store.read, store.reader, store.raw, store.delete):
         with pytest.raises(NotFound):
             ask("demo")
@@ -232,8 +232,8 @@ def _removals(path: Path, work: Callable[[SqliteFile], object]) -> list[str]:
 
 def test_a_head_file_is_removed_for_good_before_anything_else_is_done(path: Path) -> None:
     closed(path)
-    removed = ["unlink demo.head", "sync_directory sessions.db-heads"]
-    stray = path.with_name("sessions.db-heads") / "demo.head"
+    removed = ["unlink demo.head", "sync_directory sessions.db-beside"]
+    stray = path.with_name("sessions.db-beside") / "demo.head"
     kept = stray.read_bytes()
     assert _removals(path, lambda store: store.delete("demo"))[:2] == removed
     for make in (

@@ -229,9 +229,9 @@ def _put(folder: Path, source: Path, data: bytes, wal: bytes) -> Path:
     path = folder / source.name
     path.write_bytes(data)
     path.with_name(path.name + "-wal").write_bytes(wal)
-    heads = path.with_name(path.name + "-heads")
+    heads = path.with_name(path.name + "-beside")
     heads.mkdir()
-    for head in source.with_name(source.name + "-heads").iterdir():
+    for head in source.with_name(source.name + "-beside").iterdir():
         (heads / head.name).write_bytes(head.read_bytes())
     return path
 

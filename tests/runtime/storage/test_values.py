@@ -106,8 +106,9 @@ def _put_by_hand(store: Sessions, header: SessionHeader, lines: bytes) -> None:
             values = [(seq, line + b"\n") for seq, line in enumerate(lines.split(b"\n")[:-1])]
             db.executemany("INSERT INTO lines SELECT max(number), ?, ? FROM sessions", values)
     else:
-        store.folder.mkdir(exist_ok=True)
-        (store.folder / f"{header.id}.jsonl").write_bytes(frame_header(header) + lines)
+        folder = Path(store.address)
+        folder.mkdir(exist_ok=True)
+        (folder / f"{header.id}.jsonl").write_bytes(frame_header(header) + lines)
 
 
 @pytest.mark.parametrize("kind", ["disk", "sqlite"])
