@@ -55,8 +55,9 @@ def complete(port: Port, layout: Layout, session_id: str) -> None:
     """End a fork or a takeover that a crash cut short: the log bears its name, and no other."""
     log, aside = layout.log(session_id), layout.aside(session_id)
     if exists(port, aside):
-        if exists(port, log):
-            remove(port, aside)  # it is all in the copy
+        if exists(port, log):  # the copy is whole, but its name may not be durable yet
+            port.sync_directory(layout.folder)
+            remove(port, aside)
         else:
             port.rename(aside, log)
         port.sync_directory(layout.folder)
