@@ -269,7 +269,10 @@ class SessionReleased:
 
 @attrs.frozen
 class SessionRecovered:
-    """What an opening cut from the tail, and the file that keeps those bytes."""
+    """What an opening or a repair took from the log's end, and the file that keeps those bytes.
+
+    With `lost-events` as its reason, no byte of the records was left to be kept.
+    """
 
     dropped_bytes: int
     dropped_records: int

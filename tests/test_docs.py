@@ -16,6 +16,7 @@ import pytest
 import trio
 
 import refold
+from refold.faults import OPERATIONS
 from tests.snippets import ROOT, Snippet, normalised, snippets
 
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/guide.md", "docs/events.md"]
@@ -93,6 +94,8 @@ async def test_the_guide_s_snippets_and_commands_run_in_their_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # as for a program that stands there
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     names: dict[str, Any] = {"__name__": "guide"}
     found = snippets("docs/guide.md")
     assert {snippet.language for snippet in found} == {"python", "console", "toml"}
@@ -105,6 +108,13 @@ async def test_the_guide_s_snippets_and_commands_run_in_their_order(
         else:
             for command, _ in commands(snippet.text):
                 assert refold_says(command, tmp_path), command
+
+
+def test_the_guide_names_every_operation_that_a_fault_can_strike() -> None:
+    text = (ROOT / "docs/guide.md").read_text("utf-8")
+    told = re.search(r"one of `faults.OPERATIONS`: (.*?);", text, re.DOTALL)
+    assert told
+    assert tuple(re.findall(r"`(\w+)`", told[1])) == OPERATIONS
 
 
 def test_the_catalogue_of_events_is_fresh() -> None:

@@ -8,7 +8,7 @@ import click
 
 from refold.cli.asking import agreed, asking_options
 from refold.cli.exits import DIFFERENT, say
-from refold.cli.opening import Place, locate
+from refold.cli.opening import Place, check_store, locate
 from refold.cli.options import store_option
 from refold.cli.removing import Removal, remove, tell
 from refold.render import visible_line
@@ -27,7 +27,7 @@ def command(
 
     Damaged ones can be removed, too. A fork is a session of its own and loses nothing with its
     parent. One that somebody has open is refused, and the others are removed even so; the exit
-    code then is 1.
+    code then is 1. In a SQLite file that is damaged itself none is removed (exit code 4).
 
     \b
     Examples:
@@ -47,4 +47,6 @@ def command(
 def _named(store: Sessions, names: Sequence[str]) -> list[Place]:
     """The sessions that are named, each once."""
     places = [locate(store, name) for name in names]
+    for found in {place.store.address: place.store for place in places}.values():
+        check_store(found)
     return [*{(place.store.address, place.session): place for place in places}.values()]

@@ -25,6 +25,7 @@ from runtime.errors import (
 from runtime.storage import (
     AlreadyExists,
     Fenced,
+    FileCorrupt,
     ForeignLog,
     LogCorrupt,
     NoForkPoint,
@@ -52,7 +53,7 @@ _CODES: Mapping[type[RefoldError], int] = {
     **dict.fromkeys((ConfigUnreadable, AlreadyExists), CANNOT_OPEN),
     **dict.fromkeys((NotFound, SessionBusy, StoreRefused, Unavailable, ForeignLog), CANNOT_OPEN),
     **dict.fromkeys((IdMismatch, InvalidHeader, LegacyEvent, UnsupportedVersion), CANNOT_OPEN),
-    **dict.fromkeys(DAMAGE, DAMAGED),
+    **dict.fromkeys((*DAMAGE, FileCorrupt), DAMAGED),
 }
 
 

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import attrs
 
 from refold.cli.exits import DAMAGE, DAMAGED
-from refold.cli.opening import Place
+from refold.cli.opening import Place, check_store
 from refold.cli.report import Report, examine
 from refold.render import plural
 from runtime.errors import Broken, Refused
 from runtime.storage import ForeignLog, LogCorrupt
-from runtime.storage.salvage import Salvage, count_behind_header, salvage
+from runtime.storage.quarantine import lost_note
+from runtime.storage.salvage import Salvage, salvage, salvage_headless
 
 
 @attrs.define(eq=False)
@@ -24,7 +25,10 @@ class BeyondRepair(Broken):
     why: str
 
     def __str__(self) -> str:
-        return f"{self.damage}, since it cannot be repaired: {self.why}"
+        return (
+            f"{self.damage.place}, and it cannot be repaired: {self.why}; restore the file from a "
+            "copy, or remove it with `refold delete`"
+        )
 
 
 @attrs.define(eq=False)
@@ -70,6 +74,11 @@ class Plan:
 
     def _salvaging(self, kept: Salvage) -> Iterator[str]:
         yield f"keep a copy of the {plural(len(self.stored), 'byte')} that are stored"
+        if kept.new_header:
+            yield (
+                f"write a new header with the id {kept.header.id} and the time it began: its name, "
+                "its folder, and what it may be a fork of are lost"
+            )
         yield f"keep {plural(kept.events, 'event')}{_up_to(kept)}"
         if kept.lost_seed:
             left = kept.header.seed_length or 0
@@ -80,8 +89,19 @@ class Plan:
         if kept.dropped:
             count = plural(len(kept.dropped), "byte")
             yield f"put the {count} behind them aside; the next opening reports them"
+        elif self.lost:
+            were = f"{plural(self.lost, 'event')} that were in the log when it was last closed"
+            yield f"note that {were} are lost; the next opening reports it"
         else:
             yield "forget what the head file vouches for, which is not in the log"
+
+    @property
+    def lost(self) -> int:
+        """How many events the log was known to hold of which no byte is left."""
+        if self.salvage is None or self.salvage.dropped:
+            return 0
+        known = 0 if self.report.head is None else self.report.head.seq + 1
+        return max(known - self.salvage.events, self.salvage.lost_seed, 0)
 
     @property
     def limits(self) -> list[str]:
@@ -101,12 +121,14 @@ def _up_to(kept: Salvage) -> str:
 def plan_repair(place: Place) -> Plan:
     """What to do about a log; raises what keeps it from being repaired.
 
-    That is `BeyondRepair`, `ForeignLog`, and what `Sessions.read` raises but for `LogCorrupt`.
+    That is `BeyondRepair`, `FileCorrupt`, `ForeignLog`, and what `Sessions.read` raises but for
+    `LogCorrupt`.
     """
+    check_store(place.store)
     report = examine(place)
     stored = place.store.raw(place.session)
     if isinstance(report.error, LogCorrupt):
-        return Plan(place, report, _salvage(stored, report.error), stored)
+        return Plan(place, report, _salvage(place, stored, report.error), stored)
     if report.error is not None and not isinstance(report.error, DAMAGE):
         raise report.error
     if report.foreign and report.torn is not None:
@@ -114,17 +136,17 @@ def plan_repair(place: Place) -> Plan:
     return Plan(place, report, None, stored)
 
 
-def _salvage(stored: bytes, damage: LogCorrupt) -> Salvage:
+def _salvage(place: Place, stored: bytes, damage: LogCorrupt) -> Salvage:
     if damage.readable is not None:
         return salvage(stored, damage.readable)
     if b"\n" not in stored:
         raise BeyondRepair(damage, "nothing is left of it but the beginning of its header")
     if damage.expected_seq is not None:
         raise BeyondRepair(damage, "its lines have no checksums that tell what can be trusted")
-    count = plural(count_behind_header(stored), "event")
-    raise BeyondRepair(
-        damage, f"{count} behind the header fit their checksums, but nothing says whose they are"
-    )
+    kept = salvage_headless(stored, place.session)
+    if kept is None:
+        raise BeyondRepair(damage, "no event behind its header fits its checksum")
+    return kept
 
 
 def repair(plan: Plan) -> str | None:
@@ -138,6 +160,7 @@ def repair(plan: Plan) -> str | None:
         raise LogChanged(session)
     copy, kept = None, plan.salvage
     if kept is not None:
-        copy = store.replace(kept.header, kept.lines, (len(kept.data), kept.dropped))
+        dropped = lost_note(plan.lost) if plan.lost else kept.dropped
+        copy = store.replace(kept.header, kept.lines, (len(kept.data), dropped))
     store.open(session).close()  # cuts what is torn, and writes the head file
     return copy

@@ -11,6 +11,7 @@ from refold.render import plural
 from runtime.envelope import Event, decode_line
 from runtime.errors import RefoldError, Refused
 from runtime.storage import (
+    FileCorrupt,
     LogCorrupt,
     Scan,
     Sessions,
@@ -87,6 +88,13 @@ def locate(store: Sessions, name: str) -> Place:
     if not found:
         raise NoSuchSession(name, store.address, len(ids))
     return Place(store, found[0])
+
+
+def check_store(store: Sessions) -> None:
+    """Raise `FileCorrupt` before anything is written to a store whose file is damaged."""
+    problems = store.problems()
+    if problems:
+        raise FileCorrupt(store.address, problems[0])
 
 
 @attrs.frozen

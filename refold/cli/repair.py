@@ -15,6 +15,7 @@ from refold.cli.mending import Plan, plan_repair, repair
 from refold.cli.opening import locate
 from refold.cli.options import store_option
 from refold.render import plural, styled, to_json, visible_line
+from runtime.errors import RefoldError
 from runtime.storage import Sessions
 
 
@@ -33,7 +34,7 @@ def command(ctx: click.Context, session: str, yes: bool, as_json: bool, store: S
 
     What events say is never changed. Where tool calls have no result, so that the history cannot
     be sent, the command that forks the session before them is printed. Exit code 1 if something is
-    left to do, 4 if the log cannot be repaired.
+    left to do, 4 if the log cannot be repaired: in a SQLite file that is damaged itself none can.
 
     \b
     Examples:
@@ -41,7 +42,12 @@ def command(ctx: click.Context, session: str, yes: bool, as_json: bool, store: S
       refold repair last --yes --json
     """
     place = locate(store, session)
-    plan = plan_repair(place)
+    try:
+        plan = plan_repair(place)
+    except RefoldError as refused:
+        if as_json:
+            click.echo(to_json(_refusal(place.session, refused)))
+        raise
     named = place.store is not store or _said(ctx, "store")
     fork = _fork_command(plan, named=named)
     if not as_json:
@@ -95,6 +101,13 @@ def _told(plan: Plan, done: bool, copy: str | None, fork: str | None) -> Iterato
     if fork is not None and (done or plan.salvage is None):
         yield "A fork that leaves out what is wrong:"
         yield f"  {visible_line(fork)}"
+
+
+def _refusal(session: str, refused: RefoldError) -> dict[str, Any]:
+    """A plan's JSON form where there is no plan."""
+    why = [str(refused)]
+    nothing: dict[str, Any] = {"steps": [], "repaired": False, "copy": None}
+    return {"session": session, "findings": why, **nothing, "beyondRepair": why, "fork": None}
 
 
 def _as_json(plan: Plan, done: bool, copy: str | None, fork: str | None) -> dict[str, Any]:

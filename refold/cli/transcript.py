@@ -182,6 +182,8 @@ def _header_note(written: EpochHeader, why: str, before: EpochHeader | None) -> 
 
 
 def _cut(cut: SessionRecovered) -> str:
+    if cut.dropped_records and not cut.dropped_bytes:
+        return f"recovered: {plural(cut.dropped_records, 'record')} lost at the log's end"
     what = f"{plural(cut.dropped_bytes, 'byte')} ({plural(cut.dropped_records, 'record')})"
     return f"recovered: {what} were cut from the tail, {cut.reason}"
 

@@ -1,7 +1,7 @@
 """Putting faults in, and seeing what is left: tools for tests of stores and orchestration."""
 
 from refold.faults.disk import Acknowledged, Image, RecordingDisk
-from refold.faults.failing import FailingPort, Fault
+from refold.faults.failing import OPERATIONS, FailingPort, Fault
 from refold.faults.fork_server import ForkServer
 from refold.faults.killer import Kill, Life, OutOfPatience, Program, kill, start_program
 from refold.faults.losses import KINDS, Kind
@@ -12,6 +12,7 @@ from refold.faults.witness import FOLDER, Witnessed, recorded_store
 __all__ = [
     "FOLDER",
     "KINDS",
+    "OPERATIONS",
     "Acknowledged",
     "BrokenPromise",
     "CrashState",

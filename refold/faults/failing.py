@@ -10,19 +10,42 @@ import attrs
 
 from runtime.storage import FileStatus, Port
 
+OPERATIONS = tuple(name for name, call in vars(Port).items() if name[0] != "_" and callable(call))
+"""What a `Fault` can strike: every call of a `Port`."""
+
+SIZED = ("pread", "pwrite", "copy_range")
+"""Those that may do less than they were asked for."""
+
+
+def _check_operation(_fault: Fault, _attribute: object, operation: str) -> None:
+    if operation not in OPERATIONS:
+        known = ", ".join(OPERATIONS)
+        raise ValueError(f"a port has no operation {operation!r}, so it cannot fail; name {known}")
+
+
+def _check_short(fault: Fault, _attribute: object, short: int | None) -> None:
+    if short is not None and (fault.error is not None or fault.operation not in SIZED):
+        raise ValueError(
+            f"{fault.operation} cannot be short with error {fault.error}: give an error or short=, "
+            f"and short= only for {', '.join(SIZED)}"
+        )
+    if short is None and fault.error is None:
+        raise ValueError(f"nothing would happen to {fault.operation}: give an errno, or short=")
+
 
 @attrs.define
 class Fault:
-    """What is to happen to calls of one operation of a `Port`.
+    """What is to happen to calls of one operation of a `Port`, one of `OPERATIONS`.
 
     The first `after` calls go well; then `times` of them (None: every one) raise `OSError` with
     the errno `error`, or, without one, do no more than `short` bytes. `name` is a pattern, such
-    as `*.jsonl`, that the name of the file must match.
+    as `*.jsonl`, that the name of the file must match. Raises `ValueError` for a fault that could
+    never strike or would do nothing.
     """
 
-    operation: str
+    operation: str = attrs.field(validator=_check_operation)
     error: int | None = None
-    short: int | None = attrs.field(default=None, kw_only=True)
+    short: int | None = attrs.field(default=None, kw_only=True, validator=_check_short)
     after: int = attrs.field(default=0, kw_only=True)
     times: int | None = attrs.field(default=1, kw_only=True)
     name: str = attrs.field(default="*", kw_only=True)

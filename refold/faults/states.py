@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from hashlib import blake2b
 from pathlib import Path
 from typing import TypeVar
@@ -105,9 +113,19 @@ def recovery_states(
     seed: int = 0,
     drawn: int = 64,
 ) -> Iterator[CrashState]:
-    """As `crash_states`, for a crash while `recover` works on the disk that `state` left."""
+    """As `crash_states`, for a crash while `recover` works on the disk that `state` left.
+
+    Raises `TypeError` if `recover` is an async function.
+    """
     disk, known = state.disk(), Seen() if seen is None else seen
-    recover(disk)
+    made = recover(disk)
+    if isinstance(made, Awaitable):
+        if isinstance(made, Coroutine):
+            made.close()
+        raise TypeError(
+            "`recover` is async, and nobody awaits it here: give a plain function, such as "
+            "`lambda disk: trio.run(recover, disk)` outside of Trio"
+        )
     for again in crash_states(disk, kinds=kinds, seed=seed, drawn=drawn):
         if known.is_new(again.digest, "crash during recovery"):
             marks = [*state.marks, *again.marks]

@@ -172,6 +172,13 @@ class LogClosed(Refused):
         return f"the log of session {self.session!r} is closed; open it again"
 
 
+COPY_ADVICE = (
+    "restore the file from a copy, or copy what can be read of its sessions to a new store, each "
+    "with `refold export ID --readable --to sqlite:///NEW`"
+)
+"""What to do about a file that can be read in parts and not be written to any more."""
+
+
 @attrs.define(eq=False)
 class LogCorrupt(Broken):
     """Damage that cannot be the tail of a crash: the log is refused (design 5.2).
@@ -186,14 +193,19 @@ class LogCorrupt(Broken):
     expected_seq: int | None
     found: str
     readable: Scan | None = attrs.field(default=None, repr=False)
+    advice: str = "restore the file from a copy, or let `refold repair` keep what stands before"
 
-    def __str__(self) -> str:
+    @property
+    def place(self) -> str:
+        """What is damaged and where, without advice."""
         what = "a header" if self.expected_seq is None else f"seq {self.expected_seq}"
         return (
             f"{self.path} is damaged at byte {self.offset}, line {self.line}: expected {what}, "
-            f"found {self.found}; restore the file from a copy, or let `refold repair` keep what "
-            "stands before"
+            f"found {self.found}"
         )
+
+    def __str__(self) -> str:
+        return f"{self.place}; {self.advice}"
 
 
 @attrs.define(eq=False)
@@ -251,3 +263,16 @@ class Unavailable(Broken):
 
     def __str__(self) -> str:
         return f"{self.path} cannot be used ({self.reason}); {self.advice}"
+
+
+@attrs.define(eq=False)
+class FileCorrupt(Unavailable):
+    """A file of many sessions whose own structure is damaged, as its library says.
+
+    Nothing is written to it any more: that could take more of it.
+    """
+
+    advice: str = COPY_ADVICE
+
+    def __str__(self) -> str:
+        return f"{self.path} is damaged ({self.reason}); {self.advice}"

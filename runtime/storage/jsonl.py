@@ -117,6 +117,9 @@ class JsonlFolder:
     def names(self) -> Sequence[str]:
         return self._files.names()
 
+    def problems(self) -> tuple[str, ...]:
+        return ()  # the file system's own are not ours to find
+
     def written_at(self, session_id: str) -> int:
         return self._files.written_at(session_id)
 

@@ -7,6 +7,7 @@ kept bytes outlive that, and the next opening reports them.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
@@ -65,20 +66,31 @@ class FileQuarantine:
             self._port.close(fd)
 
 
+def lost_note(events: int) -> bytes:
+    """A piece for events of which no byte is left, though the log was known to hold them."""
+    return b"%d events are lost: the log ended behind them when it was last closed\n" % events
+
+
+_LOST = re.compile(rb"([0-9]{1,18}) events are lost: [^\n]*\n")
+
+
 def unreported(
     quarantine: Quarantine, offsets: Iterable[int], reason: str
 ) -> SessionRecovered | None:
     """A report of what was cut at `offsets`, near which the log ends now.
 
     A `session/recovered` that named any of it would stand behind that place, so none does.
-    Several names are joined by commas.
+    Several names are joined by commas. Events that a note says are lost count as records of no
+    bytes.
     """
     found = [piece for offset in offsets for piece in quarantine.at(offset)]
     if not found:
         return None
+    lost = [_LOST.fullmatch(data) for _, data in found]
+    cut = [data for (_, data), note in zip(found, lost, strict=True) if note is None]
     return SessionRecovered(
-        sum(len(data) for _, data in found),
-        sum(count_begun(data) for _, data in found),
-        reason,
+        sum(map(len, cut)),
+        sum(map(count_begun, cut)) + sum(int(note[1]) for note in lost if note is not None),
+        reason if cut else "lost-events",
         ",".join(name for name, _ in found),
     )

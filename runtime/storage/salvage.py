@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import attrs
+import orjson
 
-from runtime.storage.framing import frame_header
+from runtime.storage.errors import LogCorrupt
+from runtime.storage.framing import SEALED, frame_header
 from runtime.storage.header import SessionHeader
-from runtime.storage.tail import Scan
+from runtime.storage.tail import Scan, scan
 from runtime.storage.walk import walk
 
 
@@ -16,7 +18,7 @@ class Salvage:
 
     `lines` are their framed lines, `dropped` is what stood behind them. `lost_seed` counts the
     events that a fork had been seeded with and that are gone; `header` then speaks of those that
-    are left.
+    are left. `new_header` says that `header` was made anew.
     """
 
     header: SessionHeader
@@ -24,6 +26,7 @@ class Salvage:
     events: int
     dropped: bytes = attrs.field(repr=False)
     lost_seed: int = 0
+    new_header: bool = False
 
     @property
     def data(self) -> bytes:
@@ -46,9 +49,38 @@ def lines_of(data: bytes, found: Scan) -> bytes:
     return data[start : _end(found)] + newline
 
 
-def count_behind_header(data: bytes) -> int:
-    """How many events fit their checksums in a log whose first line cannot be read."""
-    return len(walk(data, data.find(b"\n") + 1).records())
+def salvage_headless(data: bytes, session_id: str) -> Salvage | None:
+    """What to keep of the log of `session_id` if its first line cannot be read.
+
+    The new header says no more than that id and the time of the first event. None where no event
+    behind the first line fits its checksum as the first of a log.
+    """
+    start = _first_event(data)
+    if start is None:
+        return None
+    time = orjson.loads(walk(data, start).records()[0].encoded)["time"]
+    header = SessionHeader(session_id, created_at=time, durability="power")
+    whole = frame_header(header) + data[start:]
+    return attrs.evolve(salvage(whole, _readable(whole, session_id)), new_header=True)
+
+
+def _first_event(data: bytes) -> int | None:
+    """Where the first event begins; a newline in or behind the first line may be what is damaged.
+
+    The header too is sealed, but it is no event.
+    """
+    end = sum(map(len, data.split(b"\n", 3)[:3]))
+    begins = (sealed.start() for sealed in SEALED.finditer(data, 1, end))
+    return next((start for start in begins if walk(data, start).records()), None)
+
+
+def _readable(data: bytes, session_id: str) -> Scan:
+    try:
+        return scan(data, session_id, path=session_id)
+    except LogCorrupt as damage:
+        if damage.readable is None:
+            raise
+        return damage.readable
 
 
 def _end(found: Scan) -> int:

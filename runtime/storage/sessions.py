@@ -135,6 +135,14 @@ class Sessions(Protocol):
         """What `list` gives, and whatever else is called as a log would be."""
         ...
 
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with what all sessions share, the first few, a line each.
+
+        A SQLite file is read whole; reading sessions does not visit all its pages, and writing
+        does. Nothing is shared in a folder.
+        """
+        ...
+
     def written_at(self, session_id: str) -> int:
         """When a log was last written to, in epoch ns; 0 where nobody knows.
 

@@ -93,8 +93,9 @@ def test_each_bad_one_is_named_with_position_and_reason_and_readable_up_to_there
 
 def test_what_can_be_repaired_is_and_the_rest_can_be_deleted(fifty: CliStore) -> None:
     codes = {name: fifty.run("repair", name, "--yes").code for name in BAD}
-    assert codes == {"flipped": 0, "header": 4, "legacy": 3, "shorter": 0, "surface": 1}
-    assert fifty.run("delete", "header", "legacy", "surface", "--yes").code == 0
+    assert codes == {"flipped": 0, "header": 0, "legacy": 3, "shorter": 0, "surface": 1}
+    assert fifty.run("delete", "legacy", "surface", "--yes").code == 0
     assert fifty.run("verify", "--all").code == 0
-    assert fifty.run("check", "flipped").code == 1  # of the bytes that the next opening reports
-    assert fifty.run("check", "shorter", *GOOD).code == 0
+    for name in ("flipped", "shorter"):
+        assert fifty.run("check", name).code == 1  # of the loss that the next opening reports
+    assert fifty.run("check", "header", *GOOD).code == 0

@@ -11,7 +11,10 @@ from typing import Any
 import orjson
 import pytest
 
+import refold
+from refold import Script
 from refold.cli import repair as repair_command
+from runtime.events import SessionRecovered
 from runtime.storage import SessionHeader, frame_header
 from runtime.storage.framing import frame_batch
 from tests.refold.cli_stores import HOSTILE, CliStore
@@ -58,12 +61,17 @@ def flip(store: CliStore, session: str, at: int) -> bytes:
     return bytes(data)
 
 
-def events_of_next_opening(store: CliStore, session: str) -> tuple[int, str] | None:
-    """What the next opening reports as dropped, and where that is kept."""
+def recovered_by_next_opening(store: CliStore, session: str) -> SessionRecovered | None:
+    """What the next opening reports; it does not write that."""
     with store.opened() as sessions:
         log = sessions.open(session)
         log.close()
-        found = log.recovered
+        return log.recovered
+
+
+def events_of_next_opening(store: CliStore, session: str) -> tuple[int, str] | None:
+    """What the next opening reports as dropped, and where that is kept."""
+    found = recovered_by_next_opening(store, session)
     return None if found is None else (found.dropped_bytes, found.quarantine or "")
 
 
@@ -137,14 +145,33 @@ def test_a_damaged_head_file_is_written_anew(any_store: CliStore) -> None:
 
 def test_a_log_that_ends_before_its_head_file_says_goes_on_from_there(any_store: CliStore) -> None:
     whole = any_store.raw("tour")
-    short = b"".join(whole.splitlines(keepends=True)[:-1])
+    short = b"".join(whole.splitlines(keepends=True)[:-3])
     any_store.put("tour", short)
     plan = planned(any_store, "tour")
     assert "was durable when it was last closed" in plan["findings"][0]
-    assert plan["steps"][-1].startswith("forget what the head file vouches for")
+    lost = "note that 3 events that were in the log when it was last closed are lost"
+    assert plan["steps"][-1] == f"{lost}; the next opening reports it"
     found = repaired(any_store, "tour")
     assert Path(found["copy"]).read_bytes() == any_store.raw("tour") == short
-    assert events_of_next_opening(any_store, "tour") is None
+    report = recovered_by_next_opening(any_store, "tour")
+    name = f"tour.torn-{len(short)}-0"
+    assert report == SessionRecovered(0, 3, "lost-events", name)
+    assert any_store.run("verify", "tour").code == 0
+
+
+async def test_lost_events_are_reported_once_in_the_log(any_store: CliStore) -> None:
+    whole = any_store.raw("tour")
+    any_store.put("tour", b"".join(whole.splitlines(keepends=True)[:-1]))
+    repaired(any_store, "tour")
+    for _ in range(2):
+        async with refold.open(any_store.address, providers=[Script([])]) as runtime:
+            await (await runtime.resume("tour", model="script/x", tools=[])).close()
+    reports = [event for event in any_store.events("tour") if event.type == "session/recovered"]
+    assert [event.data for event in reports] == [
+        SessionRecovered(0, 1, "lost-events", reports[0].data.quarantine)
+    ]
+    assert "recovered: 1 record lost at the log's end" in any_store.run("show", "tour").out
+    assert planned(any_store, "tour", 0)["findings"] == []
 
 
 def test_a_torn_tail_that_the_head_file_vouches_for_is_damage_and_kept_aside(
@@ -200,13 +227,69 @@ def test_a_log_whose_first_event_is_damaged_begins_anew(any_store: CliStore) -> 
     assert len(any_store.events("tour")) == 1
 
 
-def test_a_header_that_cannot_be_read_is_beyond_repair(any_store: CliStore) -> None:
-    count = len(any_store.events("tour"))
+def test_a_header_that_cannot_be_read_is_written_anew(any_store: CliStore) -> None:
+    events, lines = any_store.events("tour"), body(any_store.raw("tour"))
     stored = flip(any_store, "tour", 40)
-    ran = any_store.run("repair", "tour", "--yes")
-    assert (ran.code, one_sentence(ran.err), ran.out) == (4, True, "")
-    assert f"cannot be repaired: {count} events behind the header fit their checksums" in ran.err
+    plan = planned(any_store, "tour")
+    assert [step.split()[0] for step in plan["steps"]] == ["keep", "write", "keep", "forget"]
+    assert "its name, its folder, and what it may be a fork of are lost" in plan["steps"][1]
+    found = repaired(any_store, "tour")
+    assert Path(found["copy"]).read_bytes() == stored
+    assert body(any_store.raw("tour")) == lines
+    with any_store.opened() as sessions:
+        header = sessions.read("tour").header
+    assert header == SessionHeader("tour", events[0].time, durability="power")
+    assert any_store.run("verify", "tour").code == 0
+
+
+def test_behind_a_header_that_cannot_be_read_damage_is_cut_as_ever(any_store: CliStore) -> None:
+    events = any_store.events("tour")
+    flip(any_store, "tour", len(any_store.raw("tour")) // 2)
+    stored = flip(any_store, "tour", 40)
+    found = repaired(any_store, "tour")
+    assert [step.split()[0] for step in found["steps"]] == ["keep", "write", "keep", "put"]
+    kept = any_store.events("tour")
+    assert 0 < len(kept) < len(events)
+    assert kept == events[: len(kept)]
+    report = recovered_by_next_opening(any_store, "tour")
+    assert report is not None
+    assert report.dropped_bytes == len(body(stored)) - len(body(any_store.raw("tour")))
+
+
+def test_events_that_are_lost_behind_such_a_header_are_reported_too(any_store: CliStore) -> None:
+    whole = any_store.raw("tour")
+    any_store.put("tour", b"".join(whole.splitlines(keepends=True)[:-3]))
+    flip(any_store, "tour", 40)
+    repaired(any_store, "tour")
+    report = recovered_by_next_opening(any_store, "tour")
+    assert report is not None
+    assert (report.dropped_records, report.reason) == (3, "lost-events")
+
+
+def test_a_fork_without_its_header_is_a_session_of_its_own(any_store: CliStore) -> None:
+    events = any_store.events(any_store.fork)
+    flip(any_store, any_store.fork, 40)
+    repaired(any_store, any_store.fork)
+    assert any_store.events(any_store.fork) == events
+    assert any_store.run("check", any_store.fork).code == 0
+    assert any_store.run("verify", any_store.fork).code == 0
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_header_with_no_event_that_fits_behind_it_is_beyond_repair(
+    any_store: CliStore, form: list[str]
+) -> None:
+    first = len(any_store.raw("tour").partition(b"\n")[0])
+    flip(any_store, "tour", first + 60)
+    stored = flip(any_store, "tour", 40)
+    ran = any_store.run("repair", "tour", "--yes", *form)
+    assert (ran.code, one_sentence(ran.err)) == (4, True)
+    assert "it cannot be repaired: no event behind its header fits its checksum" in ran.err
+    assert "let `refold repair`" not in ran.err
     assert any_store.raw("tour") == stored
+    if form:
+        found = orjson.loads(ran.out)
+        assert (found["repaired"], len(found["beyondRepair"])) == (False, 1)
 
 
 def test_a_log_that_was_cut_inside_its_header_is_beyond_repair(any_store: CliStore) -> None:

@@ -13,7 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from runtime.storage.errors import LogFailed, NoStoreFile, StoreFull, StoreRefused, Unavailable
+from runtime.storage.errors import (
+    FileCorrupt,
+    LogFailed,
+    NoStoreFile,
+    StoreFull,
+    StoreRefused,
+    Unavailable,
+)
 from runtime.storage.files import exists, reported
 from runtime.storage.port import Port
 from runtime.storage.sqlite.layout import SqliteLayout
@@ -36,7 +43,7 @@ class Database:
     """Transactions and reads of one SQLite file, from any thread.
 
     After a failure whose outcome cannot be known it takes no more transactions until `renew`.
-    Raises `StoreRefused`, `StoreFull`, `Unavailable`, `LogFailed`.
+    Raises `StoreRefused`, `StoreFull`, `Unavailable`, `FileCorrupt`, `LogFailed`.
     """
 
     def __init__(self, layout: SqliteLayout, port: Port) -> None:
@@ -92,6 +99,16 @@ class Database:
                 return cursor.fetchall() if most is None else _rows_up_to(cursor, most)
             finally:
                 cursor.close()
+
+    def problems(self) -> tuple[str, ...]:
+        """What SQLite finds wrong with the file's pages and indexes: the first few, a line each."""
+        try:
+            found = self.read(f"PRAGMA integrity_check({_PROBLEMS})") if self.exists() else []
+        except FileCorrupt as damage:
+            return (damage.reason,)
+        lines = [line for (text,) in found for line in text.splitlines()]
+        told = [line for line in lines if line != "ok" and not line.startswith("***")]
+        return (*told[:_PROBLEMS],)
 
     def renew(self) -> None:
         """After a failure, connect anew and copy what the write-ahead log holds into the file.
@@ -203,12 +220,14 @@ class Database:
                 raise Unavailable(
                     self.name, reason, "let it go on or end it, then try again"
                 ) from error
+            if kind == sqlite3.SQLITE_CORRUPT:
+                raise FileCorrupt(self.name, str(error)) from error
             if reading or kind in _NOTHING_WRITTEN:
                 raise Unavailable(self.name, str(error)) from error
             self.failed = str(error)
             raise LogFailed(self.name, self.failed, -1) from error
         except UnicodeDecodeError as error:  # in what SQLite says of a damaged schema
-            raise Unavailable(self.name, "its schema is damaged") from error
+            raise FileCorrupt(self.name, "its schema cannot be read") from error
 
 
 _HINDERED = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY})
@@ -218,12 +237,14 @@ _NOTHING_WRITTEN = frozenset(
         sqlite3.SQLITE_BUSY,
         sqlite3.SQLITE_CANTOPEN,
         sqlite3.SQLITE_CONSTRAINT,
-        sqlite3.SQLITE_CORRUPT,
         sqlite3.SQLITE_READONLY,
         sqlite3.SQLITE_TOOBIG,
     }
 )
 
+
+_PROBLEMS = 5
+"""Of a damaged file, so many are told: one makes many."""
 
 _EMPTY_LOG = "PRAGMA wal_checkpoint(TRUNCATE)"
 

@@ -150,6 +150,9 @@ class SqliteFile:
     def names(self) -> Sequence[str]:
         return self.list()
 
+    def problems(self) -> tuple[str, ...]:
+        return self._database.problems()
+
     def written_at(self, session_id: str) -> int:
         return last_time(self._database, session_id) * 1_000_000
 

@@ -5,10 +5,17 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator
+from typing import Any
 
 import attrs
 
-from runtime.storage.errors import LogCorrupt, SessionBusy, Unavailable
+from runtime.storage.errors import (
+    COPY_ADVICE,
+    FileCorrupt,
+    LogCorrupt,
+    SessionBusy,
+    Unavailable,
+)
 from runtime.storage.files import CHUNK
 from runtime.storage.framing import Record
 from runtime.storage.index import SavedIndex
@@ -32,9 +39,9 @@ def find(database: Database, session_id: str) -> Rows | None:
     # Damage can give a column another type, here and below.
     query = (
         "SELECT number, coalesce(CAST(header AS BLOB), x''), coalesce(CAST(holder AS TEXT), '') "
-        "FROM sessions WHERE id = ?"
+        "FROM sessions {} WHERE id = ?"
     )
-    found = database.read(query, session_id) if database.exists() else []
+    found = _of_sessions(database, query, session_id)
     return Rows(*found[0]) if found else None
 
 
@@ -103,7 +110,8 @@ def scan_rows(
     found = scan(data, session_id, path=lines.name, saved=None if damage else saved)
     if damage:
         count = len(found.records)
-        raise LogCorrupt(lines.name, found.end, count + 2, count, damage, found)
+        place = found.end, count + 2, count
+        raise LogCorrupt(lines.name, *place, damage, found, COPY_ADVICE)
     return found
 
 
@@ -111,13 +119,8 @@ def read_raw(lines: RowLines) -> tuple[bytes, str]:
     """The header and the lines; where the file itself is damaged, those before that, and why."""
     try:
         return lines.first() + (lines.after(0, 0, None) or b""), ""
-    except Unavailable as failure:
-        cause = failure.__cause__
-        if not isinstance(cause, sqlite3.DatabaseError) or cause.sqlite_errorcode & 0xFF != (
-            sqlite3.SQLITE_CORRUPT
-        ):
-            raise
-        return b"".join([lines.first(), *_readable(lines)]), str(cause)
+    except FileCorrupt as damage:
+        return b"".join([lines.first(), *_readable(lines)]), damage.reason
 
 
 def _readable(lines: RowLines) -> Iterator[bytes]:
@@ -256,5 +259,15 @@ def last_time(database: Database, session_id: str) -> int:
 
 def ids(database: Database) -> list[str]:
     """The ids of all sessions, sorted."""
-    query = "SELECT coalesce(CAST(id AS TEXT), '') FROM sessions ORDER BY id"
-    return [found for (found,) in database.read(query)] if database.exists() else []
+    query = "SELECT coalesce(CAST(id AS TEXT), '') FROM sessions {} ORDER BY id"
+    return [found for (found,) in _of_sessions(database, query)]
+
+
+def _of_sessions(database: Database, query: str, *values: object) -> list[Any]:
+    """What a query of the sessions gives, without their index where that is damaged."""
+    if not database.exists():
+        return []
+    try:
+        return database.read(query.format(""), *values)
+    except FileCorrupt:
+        return database.read(query.format("NOT INDEXED"), *values)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.faults import FailingPort, Fault
+from refold.faults import OPERATIONS, FailingPort, Fault
 from runtime.storage import MemoryPort, Port
 
 FILE, OTHER = Path("/there.jsonl"), Path("/there.head")
@@ -66,6 +66,25 @@ def test_every_operation_can_fail_once_and_then_does_what_the_inner_one_does(
 def test_what_a_port_can_do_is_what_the_inner_one_can() -> None:
     port = port_with()
     assert (port.has_range_locks, port.has_syncfs) == (True, False)
+
+
+def test_the_operations_are_those_of_a_port() -> None:
+    assert {*OPERATIONS} == {*CALLS}
+
+
+@pytest.mark.parametrize("name", ["bogus", "fsync", "write", "", "has_syncfs", "__init__"])
+def test_a_fault_that_could_never_strike_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"no operation .* name open, close, .*fdatasync"):
+        Fault(name, errno.EIO)
+
+
+def test_a_fault_that_would_do_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="nothing would happen to pwrite"):
+        Fault("pwrite")
+    with pytest.raises(ValueError, match="only for pread, pwrite, copy_range"):
+        Fault("fdatasync", short=3)
+    with pytest.raises(ValueError, match="an error or short="):
+        Fault("pwrite", errno.EIO, short=3)
 
 
 def test_the_third_call_alone_fails() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -229,3 +230,16 @@ def test_a_recovery_is_cut_too_and_told_what_came_before() -> None:
     assert {s.kind for s in states} == {"crash during recovery"}
     assert seen.counts == {"crash during recovery": 2}
     assert states[-1].lost.startswith(torn.lost)
+
+
+def test_an_async_recovery_is_refused_with_what_to_do() -> None:
+    disk = disk_with((FILE, b""))
+    disk.pwrite(opened(disk), b"ab", 0)
+    state = next(crash_states(disk))
+
+    async def recover(again: RecordingDisk) -> None:
+        del again
+
+    for asked in (recover, partial(recover)):
+        with pytest.raises(TypeError, match=r"give a plain function, .*trio.run"):
+            next(recovery_states(state, asked))

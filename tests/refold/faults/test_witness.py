@@ -69,6 +69,7 @@ def test_the_public_names_are_these() -> None:
         "Kill",
         "Kind",
         "Life",
+        "OPERATIONS",
         "OutOfPatience",
         "Program",
         "RecordingDisk",

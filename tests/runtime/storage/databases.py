@@ -61,6 +61,19 @@ def remove_heads(path: Path) -> None:
         head.unlink()
 
 
+def break_index(path: Path, index: str = "sqlite_autoindex_torn_1") -> None:
+    """Make the page of an index no b-tree page any more."""
+    [(page,)] = sql(path, "SELECT rootpage FROM sqlite_schema WHERE name = ?", index)
+    break_page(path, page - 1)
+
+
+def break_page(path: Path, page: int) -> None:
+    """Make a page, counted from 0, no b-tree page any more."""
+    data = bytearray(path.read_bytes())
+    data[page * 4096 : page * 4096 + 8] = b"\xff" * 8
+    path.write_bytes(data)
+
+
 class Failing:
     """A connection that fails with one of SQLite's errors at statements that start so."""
 

@@ -7,6 +7,7 @@ import pytest
 from runtime.errors import RefoldError
 from runtime.storage import (
     AlreadyExists,
+    FileCorrupt,
     ForeignLog,
     LogClosed,
     LogCorrupt,
@@ -51,6 +52,7 @@ from runtime.storage import (
         (LogFailed("p", "r", 8), ["p", "r", "seq 8"], "open it again"),
         (Unavailable("p", "r"), ["p", "r"], "permissions"),
         (Unavailable("p", "r", "do this"), ["p", "r"], "do this"),
+        (FileCorrupt("p", "r"), ["p", "r"], "`refold export ID --readable --to sqlite:///NEW`"),
     ],
 )
 def test_an_error_names_the_facts_and_says_what_to_do(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from runtime.events import SessionRecovered
 from runtime.storage import (
     AlreadyExists,
     JsonlFolder,
@@ -20,6 +21,7 @@ from runtime.storage import (
     SessionHeader,
     this_process,
 )
+from runtime.storage.quarantine import lost_note
 from tests.runtime.storage.logs import (
     FOLDER,
     HEADER,
@@ -138,6 +140,22 @@ def test_different_tails_torn_at_one_place_are_all_kept_and_named() -> None:
     assert log.recovered.quarantine == names
     assert log.recovered.dropped_bytes == len(b"{first{second")
     assert log.recovered.dropped_records == 2
+    log.close()
+
+
+def test_a_note_of_lost_events_counts_them_and_no_bytes_also_beside_others() -> None:
+    data, ends = framed(batches(SIZES))
+    store, port = memory(data[: ends[2]])
+    put(port, FOLDER / f"demo.torn-{ends[2]}-0", lost_note(12))
+    names = f"demo.torn-{ends[2]}-0"
+    log = store.open("demo")
+    assert log.recovered == SessionRecovered(0, 12, "lost-events", names)
+    log.close()
+    port.unlink(LOG.with_suffix(".head"))
+    put(port, LOG, data[: ends[2]] + b"{second")
+    log = store.open("demo")
+    names += f",demo.torn-{ends[2]}-1"
+    assert log.recovered == SessionRecovered(len(b"{second"), 13, "partial", names)
     log.close()
 
 

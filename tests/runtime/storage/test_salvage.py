@@ -6,10 +6,10 @@ import attrs
 import pytest
 
 from runtime.errors import RefoldError
-from runtime.storage import LogCorrupt, NotFound, Scan, SessionHeader, frame_batch, frame_header
+from runtime.storage import LogCorrupt, Scan, SessionHeader, frame_batch, frame_header
 from runtime.storage import scan as scan_bytes
 from runtime.storage.head import Head, check_head, head_of
-from runtime.storage.salvage import Salvage, count_behind_header, lines_of, salvage
+from runtime.storage.salvage import Salvage, lines_of, salvage, salvage_headless
 from tests.runtime.storage.logs import HEADER, batches, event, framed
 
 SIZES = (1, 3, 2, 1)
@@ -107,16 +107,31 @@ def test_a_fork_with_another_seed_than_its_header_says_keeps_what_is_there() -> 
     assert (kept.data, kept.lost_seed) == (header + b"\n" + lines, 0)
 
 
-def test_behind_a_header_that_cannot_be_read_the_events_are_counted() -> None:
+def test_whatever_bit_of_a_header_is_flipped_all_events_behind_it_are_kept() -> None:
     data, ends = framed(batches(SIZES))
-    for bit in range((ends[0] - 1) * 8):
+    header, anew = ends[0], 0
+    for bit in range(header * 8):
         try:
             scan(flipped(data, bit))
-        except NotFound:
-            continue
-        except RefoldError:
-            assert count_behind_header(flipped(data, bit)) in (0, 7)  # 0 where a newline was made
-    assert count_behind_header(flipped(data, 40)) == 7
+        except LogCorrupt:
+            kept = salvage_headless(flipped(data, bit), "demo")
+            assert kept is not None, bit
+            assert (kept.lines, kept.dropped, kept.new_header) == (data[header:], b"", True)
+            assert kept.header == SessionHeader("demo", 1_760_000_000_000, durability="power")
+            anew += 1
+        except RefoldError:  # it says something else, and not that it is damaged
+            pass
+    assert anew > header * 7
+
+
+def test_nothing_is_kept_behind_a_damaged_header_if_the_first_event_is_damaged_too() -> None:
+    data, ends = framed(batches(SIZES))
+    header = ends[0]
+    damaged = flipped(data, 40 * 8)
+    for place in range(header, ends[1] - 1):
+        assert salvage_headless(flipped(damaged, place * 8), "demo") is None
+    assert salvage_headless(data[:header], "demo") is None
+    assert salvage_headless(data[:header] + data[ends[1] :], "demo") is None
 
 
 def test_the_lines_of_a_torn_log_are_without_its_tail() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from runtime.errors import RefoldError
 from runtime.storage import (
+    FileCorrupt,
     LogCorrupt,
     Scan,
     SessionHeader,
@@ -21,6 +22,8 @@ from runtime.storage import (
 )
 from tests.runtime.storage.databases import (
     Failing,
+    break_index,
+    break_page,
     closed,
     database_of,
     editing,
@@ -295,8 +298,8 @@ def test_any_flipped_bit_of_the_whole_file_changes_no_session_silently(
     assert verdicts["the same"] > 0  # free space, indexes
 
 
-def _page_of(data: bytearray, needle: bytes) -> int:
-    return data.index(needle) // 4096
+def _page_of(path: Path, needle: bytes) -> int:
+    return path.read_bytes().index(needle) // 4096
 
 
 def _long_session(store: SqliteFile, name: str) -> None:
@@ -312,10 +315,7 @@ def test_a_corrupt_page_is_the_affair_of_the_sessions_in_it(path: Path) -> None:
     for name in ("a", "b", "c"):
         _long_session(store, name)
     store.close()
-    data = bytearray(path.read_bytes())
-    page = _page_of(data, b"b at 30 ")
-    data[page * 4096 : page * 4096 + 8] = b"\xff" * 8  # no b-tree page any more
-    path.write_bytes(data)
+    break_page(path, _page_of(path, b"b at 30 "))
     store = SqliteFile(path)
     assert store.list() == ["a", "b", "c"]
     assert all(store.written_at(name) for name in "ac")
@@ -326,6 +326,7 @@ def test_a_corrupt_page_is_the_affair_of_the_sessions_in_it(path: Path) -> None:
         assert damage.value.readable is not None
         kept = damage.value.readable.records
         assert 20 < len(kept) <= 30
+        assert "refold export ID --readable" in str(damage.value)
         assert damage.value.expected_seq == len(kept)
         assert damage.value.offset == kept[-1].offset + kept[-1].length
         assert b"b at 0 " in kept[0].encoded
@@ -334,6 +335,9 @@ def test_a_corrupt_page_is_the_affair_of_the_sessions_in_it(path: Path) -> None:
         log = store.open(name)
         log.append([event(40)])
         log.close()
+    with pytest.raises(FileCorrupt, match="refold export ID --readable"):
+        store.delete("b")
+    assert 0 < len(store.problems()) <= 5
     store.close()
 
 
@@ -342,13 +346,39 @@ def test_a_corrupt_page_behind_a_hole_leaves_what_is_before_the_hole(path: Path)
     _long_session(store, "b")
     store.close()
     sql(path, "DELETE FROM lines WHERE seq = 5")
-    data = bytearray(path.read_bytes())
-    page = _page_of(data, b"b at 30 ")
-    data[page * 4096 : page * 4096 + 8] = b"\xff" * 8
-    path.write_bytes(data)
+    break_page(path, _page_of(path, b"b at 30 "))
     with pytest.raises(LogCorrupt) as damage:
         SqliteFile(path).read("b")
     assert damage.value.expected_seq == 5
+
+
+@pytest.mark.parametrize("index", ["sqlite_autoindex_torn_1", "sqlite_autoindex_sessions_1"])
+def test_a_damaged_index_keeps_nobody_from_reading_and_is_found(path: Path, index: str) -> None:
+    assert SqliteFile(path).problems() == ()
+    store = closed(path, "a", "b")
+    assert store.problems() == ()
+    store.close()
+    break_index(path, index)
+    assert store.list() == ["a", "b"]
+    assert [len(texts(store, name)) for name in "ab"] == [4, 4]
+    assert 0 < len(store.problems()) <= 5
+    assert all("\n" not in problem for problem in store.problems())
+    with pytest.raises(FileCorrupt, match="refold export ID --readable"):
+        store.delete("a")
+    store.close()
+
+
+def test_many_problems_are_told_in_few_lines(path: Path) -> None:
+    store = SqliteFile(path)
+    for name in ("a", "b"):
+        _long_session(store, name)
+    store.close()
+    for place in range(10, 40, 3):
+        break_page(path, _page_of(path, b"a at %d " % place))
+    store = SqliteFile(path)
+    assert 0 < len(store.problems()) <= 5
+    assert all(problem and "\n" not in problem for problem in store.problems())
+    store.close()
 
 
 def test_an_error_in_reading_is_no_corruption(path: Path) -> None:
@@ -380,7 +410,7 @@ def test_a_schema_that_is_no_text_any_more_is_told(path: Path) -> None:
     assert damaged != data
     path.write_bytes(damaged)
     for ask in (store.list, lambda: store.read("demo")):
-        with pytest.raises(Unavailable):
+        with pytest.raises(FileCorrupt):
             ask()
 
 
@@ -396,7 +426,7 @@ def test_what_sqlite_says_may_be_no_text(path: Path) -> None:
     database = database_of(store)
     assert database._reader is not None
     database._reader = cast("sqlite3.Connection", Mumbling(database._reader, "", 0))
-    with pytest.raises(Unavailable, match="its schema is damaged"):
+    with pytest.raises(Unavailable, match="its schema cannot be read"):
         store.list()
     store.close()
 
