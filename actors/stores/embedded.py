@@ -15,6 +15,7 @@ from actors.stores.rows import RowWriting
 from runtime.envelope import Event, decode_line
 from runtime.errors import Broken
 from runtime.events import SessionRecovered
+from runtime.storage.address import MEMORY
 from runtime.storage.errors import EmptyBatch, LogClosed, LogFailed, SeqMismatch
 from runtime.storage.header import SessionHeader
 from runtime.storage.memory import MemoryFolder
@@ -202,7 +203,7 @@ def open_store(where: str | Path, port: Port = OS) -> EmbeddedStore:
     One in memory ends with the program. Every operation on files goes through `port`, where faults
     can be put in; SQLite reads and writes by itself. Raises `NoSuchStore`.
     """
-    if str(where) == "memory:":
+    if str(where) == MEMORY:
         return EmbeddedStore(MemoryFolder(), None, threaded=False)
     sessions = open_sessions(where, port)
     return EmbeddedStore(sessions, sessions.reports, threaded=True)

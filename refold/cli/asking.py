@@ -25,6 +25,6 @@ def asking_options(command: Command) -> Command:
         "--json",
         "as_json",
         is_flag=True,
-        help="Print JSON and never ask: nothing is changed without --yes.",
+        help="Print JSON and never ask: nothing is changed without --yes (exit code 1).",
     )
     return yes(as_json(command))

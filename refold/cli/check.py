@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import attrs
 import click
 
-from refold.cli.exits import FINE
+from refold.cli.exits import CANNOT_OPEN, DIFFERENT, FINE, exit_code, say
 from refold.cli.opening import Place, locate
 from refold.cli.options import json_option, store_option
 from refold.cli.progress import watched
 from refold.cli.report import Report, examine
 from refold.render import plural, styled, to_json, visible_line
+from runtime.errors import RefoldError, Refused
 from runtime.storage import Sessions
+
+
+@attrs.define(eq=False)
+class StoreNotThere(Refused):
+    """A store all of whose sessions were to be checked, and that nobody ever wrote to."""
+
+    exit_code = CANNOT_OPEN
+    store: str
+
+    def __str__(self) -> str:
+        return f"there is no store at {self.store}; name another with --store or REFOLD_STORE"
+
+
+@attrs.define(eq=False)
+class NothingToCheck(Refused):
+    """A store without any session."""
+
+    exit_code = DIFFERENT
+    store: str
+
+    def __str__(self) -> str:
+        return (
+            f"nothing to check: there are no sessions in {self.store}; name another store with "
+            "--store or REFOLD_STORE"
+        )
 
 
 @click.command("check")
@@ -29,8 +56,9 @@ def command(
 
     Integrity: framing and checksum chain, the head file, a torn tail, files of dropped bytes and
     whether an event reports them. Rules: what every event may be after those before it, and tool
-    calls that never got a result. Exit code 1 where a rule is broken or a tail is torn, 4 where a
-    log is damaged, 3 where it cannot be read.
+    calls that never got a result. With --all also sessions that are gone though their head files
+    are there. Exit code 1 where a rule is broken, a tail is torn, a session is gone or there is
+    nothing to check, 4 where a log is damaged, 3 where it or the store cannot be read.
 
     \b
     Examples:
@@ -39,25 +67,75 @@ def command(
     """
     if every == bool(sessions):
         raise click.UsageError("name one session or more, or give --all")
-    names = store.list() if every else sessions
-    places = [Place(store, name) if every else locate(store, name) for name in names]
-    checked = watched(places, lambda place: f"checking {place.session}")
-    reports = [examine(place) for place in checked]
+    found = _examine_all(store) if every else _Found([*_examine(store, sessions)])
     if as_json:
-        click.echo(to_json({"sessions": [*map(_as_json, reports)]}))
+        click.echo(to_json(_all_as_json(found)))
     else:
-        click.echo("\n".join(line for report in reports for line in _lines(report)))
-    ctx.exit(max([report.exit_code for report in reports], default=FINE))
+        for line in (line for report in found.reports for line in _lines(report)):
+            click.echo(line)
+        for session in found.vanished:
+            click.echo(styled(visible_line(_vanished(session)), "red"))
+    if found.problem is not None:
+        say(str(found.problem))
+    ctx.exit(found.exit_code)
+
+
+@attrs.frozen
+class _Found:
+    """What a check found; `problem` is why there was nothing to check."""
+
+    reports: list[Report]
+    vanished: Sequence[str] = ()
+    problem: RefoldError | None = None
+
+    @property
+    def exit_code(self) -> int:
+        codes = [report.exit_code for report in self.reports]
+        if self.problem is not None:
+            codes.append(exit_code(self.problem))
+        return max([*codes, DIFFERENT if self.vanished else FINE])
+
+
+def _examine(store: Sessions, names: Sequence[str]) -> Iterator[Report]:
+    places = [locate(store, name) for name in names]
+    return map(examine, watched(places, lambda place: f"checking {place.session}"))
+
+
+def _examine_all(store: Sessions) -> _Found:
+    try:
+        if not store.is_there():
+            raise StoreNotThere(store.address)
+        places, vanished = [Place(store, name) for name in store.list()], store.vanished()
+    except RefoldError as refused:
+        return _Found([], problem=refused)
+    reports = [*map(examine, watched(places, lambda place: f"checking {place.session}"))]
+    nothing = None if reports or vanished else NothingToCheck(store.address)
+    return _Found(reports, vanished, nothing)
+
+
+def _vanished(session: str) -> str:
+    return (
+        f"{session}  gone: its head file is there and its log is not; restore the log from a copy, "
+        "or remove the head file if it is not missed"
+    )
 
 
 def _lines(report: Report) -> Iterator[str]:
     findings = report.findings
-    verdict = f"{len(findings)} found" if findings else "good"
+    verdict = plural(len(findings), "finding") if findings else "good"
     yield visible_line(f"{report.session}  {plural(report.events, 'event')}, {verdict}")
     for finding in findings:
         yield styled(f"  {visible_line(finding)}", "red")
     for note in report.notes:
         yield styled(f"  {visible_line(note)}", "dim")
+
+
+def _all_as_json(found: _Found) -> dict[str, Any]:
+    return {
+        "sessions": [*map(_as_json, found.reports)],
+        "vanished": [*found.vanished],
+        "error": None if found.problem is None else str(found.problem),
+    }
 
 
 def _as_json(report: Report) -> dict[str, Any]:

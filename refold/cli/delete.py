@@ -32,11 +32,12 @@ def command(
     \b
     Examples:
       refold delete last --yes
-      refold delete last --json
+      refold delete last --yes --json
     """
     places = _named(store, sessions)
     if as_json and not yes:
-        ctx.exit(tell([Removal(place.session) for place in places], as_json=True))
+        tell([Removal(place.session) for place in places], as_json=True)
+        ctx.exit(DIFFERENT)
     names = ", ".join(place.session for place in places)
     if not agreed(visible_line(f"Delete {names} for good?"), yes=yes):
         say("nothing was deleted")

@@ -13,6 +13,7 @@ import click
 from refold.cli.exits import CANNOT_OPEN, say
 from refold.cli.opening import Place, locate
 from refold.cli.options import STORE, json_option, opened_store, store_option
+from refold.cli.target import check_target
 from refold.render import is_terminal, plural, to_json, visible_line
 from runtime.errors import Refused
 from runtime.storage import (
@@ -62,8 +63,9 @@ def command(
 
     Without FILE and without --to they go to standard output, unless that is a terminal. They are
     exactly those that are stored, but for a torn tail, which is left out and told. A file is
-    overwritten only with --force, and a session never. Of a damaged log nothing is exported
-    without --readable (exit code 4).
+    overwritten only with --force. What is no plain file, what is in a store's own folder and what
+    belongs to a SQLite file is never written to. Of a damaged log nothing is exported without
+    --readable (exit code 4).
 
     \b
     Examples:
@@ -73,7 +75,10 @@ def command(
       refold export last --to elsewhere --id another --json
     """
     _check_usage(file, to, wanted, as_json=as_json)
-    taken = _read(locate(store, session), readable=readable)
+    place = locate(store, session)
+    if file is not None:
+        check_target(file, place.store)
+    taken = _read(place, readable=readable)
     if to is not None:
         _into_store(taken, to, wanted)
     elif file is not None:

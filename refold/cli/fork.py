@@ -11,14 +11,16 @@ import click
 
 from actors.ids import new_id, now_ms
 from refold.cli.exits import USAGE, say
-from refold.cli.opening import Place, locate, read_log
+from refold.cli.opening import ReadLog, locate, read_log
 from refold.cli.options import json_option, store_option
 from refold.render import to_json
 from runtime.envelope import Event
-from runtime.errors import Refused
+from runtime.errors import HistoryUnbalanced, Refused
 from runtime.events import TurnEnd
+from runtime.rules import last_balanced_end, unanswered
 from runtime.steps import find_step
-from runtime.storage import SessionHeader, Sessions
+from runtime.storage import LogCorrupt, SessionHeader, Sessions
+from runtime.storage.fork import fork_point
 
 
 @attrs.define(eq=False)
@@ -61,7 +63,8 @@ def command(session: str, at: str | None, name: str | None, as_json: bool, store
 
     A session forks where a turn has ended, by default the last one: the bytes up to there are
     copied as they are, so the requests of the fork begin with those of its parent. The parent is
-    not changed, and may be running.
+    not changed, and may be running. A history that holds tool calls without results is refused, and
+    the last turn before them named: give it with --at.
 
     \b
     Examples:
@@ -76,7 +79,10 @@ def command(session: str, at: str | None, name: str | None, as_json: bool, store
         name=name,
         durability="power",
     )
-    parent.store.fork(parent.session, None if at is None else _seq(parent, at), header)
+    log = read_log(parent.store, parent.session)
+    seq = None if at is None else _seq(log, at)
+    _check_history(log, seq)
+    parent.store.fork(parent.session, seq, header)
     seq = (parent.store.read(header.id).header.seed_length or 0) - 1
     if as_json:
         click.echo(to_json({"session": header.id, "parent": parent.session, "at": seq}))
@@ -85,19 +91,34 @@ def command(session: str, at: str | None, name: str | None, as_json: bool, store
         say(f"{header.id} is a fork of {parent.session} at seq {seq}")
 
 
-def _seq(place: Place, at: str) -> int:
+def _check_history(log: ReadLog, at: int | None) -> None:
+    """Raise `HistoryUnbalanced` for a fork that could never be gone on with.
+
+    What the store refuses is left to it, with its own words.
+    """
+    if log.scan.foreign or isinstance(log.damage, LogCorrupt):
+        return
+    end = fork_point(log.scan, at).seq + 1
+    if len(log.events) < end:
+        log.complete()
+    calls = unanswered(log.events[:end])
+    if calls:
+        raise HistoryUnbalanced(calls, last_balanced_end(log.events[:end]))
+
+
+def _seq(log: ReadLog, at: str) -> int:
     """The seq that `at` speaks of; raises `NoSuchTurn`, `NoSuchStep`."""
     if at.isdigit():
         return int(at)
-    events = read_log(place.store, place.session).events
-    return _turn_end(place, events, at) if at.startswith("turn:") else _after_step(events, at)
+    turn = at.startswith("turn:")
+    return _turn_end(log, at) if turn else _after_step(log.events, at)
 
 
-def _turn_end(place: Place, events: Sequence[Event], at: str) -> int:
-    ends = {event.data.turn: event.seq for event in events if isinstance(event.data, TurnEnd)}
+def _turn_end(log: ReadLog, at: str) -> int:
+    ends = {event.data.turn: event.seq for event in log.events if isinstance(event.data, TurnEnd)}
     turn = int(at.removeprefix("turn:"))
     if turn not in ends:
-        raise NoSuchTurn(place.session, turn, max(ends, default=None))
+        raise NoSuchTurn(log.session, turn, max(ends, default=None))
     return ends[turn]
 
 

@@ -10,17 +10,19 @@ import attrs
 import click
 import orjson
 
-from refold.cli.exits import CANNOT_OPEN, USAGE, say
+from refold.cli.exits import CANNOT_OPEN, DAMAGED, USAGE, say
 from refold.cli.options import json_option, store_option
 from refold.cli.progress import watched
 from refold.render import plural, to_json
 from runtime.envelope import Event, decode_line
-from runtime.errors import InvalidSessionId, Refused
+from runtime.errors import Broken, InvalidSessionId, Refused
 from runtime.session import Session
 from runtime.storage import (
+    LogCorrupt,
     Scan,
     SessionHeader,
     Sessions,
+    Torn,
     check_session_id,
     frame_header,
     scan,
@@ -53,6 +55,24 @@ class NothingToImport(Refused):
         return f"{self.path} has no whole line, so there is nothing to import; name a session's log"
 
 
+@attrs.define(eq=False)
+class NothingKept(Broken):
+    """A log in which no event is whole, though there is something behind its header."""
+
+    exit_code = DAMAGED
+    path: str
+    torn: Torn
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} has no event that is whole: {plural(self.torn.dropped_bytes, 'byte')} "
+            f"behind its header cannot be trusted ({self.torn.reason}); {_ADVICE}"
+        )
+
+
+_ADVICE = "nothing was imported; take another copy of the log"
+
+
 @click.command("import")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--id", "wanted", metavar="ID", help="The session's id, by default the log's own.")
@@ -63,8 +83,8 @@ def command(file: Path, wanted: str | None, as_json: bool, store: Sessions) -> N
 
     The lines of a log that refold wrote are copied as they are. A log without checksums gets them;
     the data of its events is kept byte for byte and nothing is added. What no log may hold is
-    refused before anything is written, a torn tail is left out and told, and no session is ever
-    overwritten.
+    refused before anything is written, and so is a log of whose events none is whole. A torn tail
+    behind others is left out and told. No session is ever overwritten.
 
     \b
     Examples:
@@ -107,7 +127,7 @@ def _read(file: Path, wanted: str | None) -> Taken:
     foreign = "crc" not in first
     if foreign:
         data = _with_last_newline(data)
-    found = scan(data, _expected_id(file, first, wanted), path=str(file))
+    found = _scan(data, _expected_id(file, first, wanted), file)
     events = _events(found)
     header = attrs.evolve(found.header, id=wanted or found.header.id)
     lines, chain = lines_of(data, found), found.chain
@@ -116,6 +136,17 @@ def _read(file: Path, wanted: str | None) -> Taken:
         chain = scan(frame_header(header) + lines, header.id, path=str(file)).chain
     left_out = 0 if found.torn is None else found.torn.dropped_bytes
     return Taken(header, lines, len(events), chain, foreign, left_out)
+
+
+def _scan(data: bytes, session: str, file: Path) -> Scan:
+    """What the file holds; raises `NothingKept`, `LogCorrupt`, and what else `scan` raises."""
+    try:
+        found = scan(data, session, path=str(file))
+    except LogCorrupt as damage:
+        raise attrs.evolve(damage, advice=_ADVICE) from None
+    if found.torn is not None and found.torn.dropped_bytes and not found.records:
+        raise NothingKept(str(file), found.torn)
+    return found
 
 
 def _expected_id(file: Path, first: Mapping[str, Any], wanted: str | None) -> str:

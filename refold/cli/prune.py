@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import attrs
 import click
@@ -42,6 +43,11 @@ class Old:
     name: str
     row: Row
     since: int
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """What JSON says of it beside its name."""
+        return {"lastActivity": self.since, "state": self.row.state}
 
 
 @attrs.define(eq=False)
@@ -84,7 +90,8 @@ def command(
     removed even so; the exit code then is 1.
 
     The last activity is that of `refold sessions`; a damaged log, whose last event nobody knows,
-    goes by when it was written to, and is left alone without --damaged.
+    goes by when it was written to, and is left alone without --damaged. With --json, what is old is
+    listed; the exit code is 1 if there is any and neither --yes nor --dry-run is given.
 
     \b
     Examples:
@@ -93,7 +100,8 @@ def command(
     """
     old = [*_older(store, time.time_ns() // 1_000_000 - age, damaged=damaged)]
     if as_json and (dry_run or not yes or not old):
-        ctx.exit(tell([Removal(found.name) for found in old], as_json=True))
+        tell([Removal(found.name, known=found.known) for found in old], as_json=True)
+        ctx.exit(FINE if dry_run or not old else DIFFERENT)
     if not as_json:
         click.echo(_listed(old))
     if dry_run or not old:
@@ -126,7 +134,8 @@ def _remove(store: Sessions, old: list[Old]) -> Iterator[Removal]:
         if is_used or (row.state in BAD and was.row.state not in BAD):
             raise ChangedSince(place.session)
 
-    return remove([Place(store, found.name) for found in old], check)
+    for removal in remove([Place(store, found.name) for found in old], check):
+        yield attrs.evolve(removal, known=listed[removal.session].known)
 
 
 def _since(store: Sessions, name: str, row: Row) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -18,11 +18,15 @@ from runtime.json import clean_text
 
 @attrs.frozen
 class Removal:
-    """What became of one session; `error` is why it is still there, if it was tried."""
+    """What became of one session; `error` is why it is still there, if it was tried.
+
+    `known` is what else is printed of it as JSON.
+    """
 
     session: str
     deleted: bool = False
     error: RefoldError | None = None
+    known: Mapping[str, Any] = {}
 
 
 def remove(
@@ -61,4 +65,5 @@ def _as_json(removal: Removal) -> dict[str, Any]:
         "session": clean_text(removal.session),
         "deleted": removal.deleted,
         "error": None if removal.error is None else str(removal.error),
+        **removal.known,
     }

@@ -9,10 +9,11 @@ import attrs
 from refold.cli.exits import DAMAGE, DIFFERENT, FINE, exit_code
 from refold.cli.opening import Place
 from refold.cli.progress import watched
+from refold.cli.state import holder
 from refold.render import plural
 from runtime.envelope import Event, decode_line
 from runtime.errors import HistoryUnbalanced, RefoldError, RuleBroken
-from runtime.events import SessionRecovered
+from runtime.events import Owner, SessionRecovered
 from runtime.repair import interrupted_turn_closers
 from runtime.rules import broken_rules, last_balanced_end, unanswered
 from runtime.storage import LogCorrupt, Scan, Torn
@@ -26,7 +27,8 @@ class Report:
     `head` is what the head file vouches for, `head_damaged` whether there is one that cannot be
     trusted. `quarantine` gives, for each file of dropped bytes, the seq of the event that reports
     it; `unbalanced` tells of tool calls that never got a result; `fork_at` is the last `turn/end`
-    before whatever is wrong with the history; `closers` counts the events that close an open turn.
+    before whatever is wrong with the history; `closers` counts the events that close an open turn;
+    `owner` is who has the session open.
     With an `error` all but it speaks of what is readable before.
     """
 
@@ -41,6 +43,7 @@ class Report:
     unbalanced: HistoryUnbalanced | None = None
     fork_at: int | None = None
     closers: int = 0
+    owner: Owner | None = None
     error: RefoldError | None = None
 
     @property
@@ -74,11 +77,16 @@ class Report:
             if seq is not None:
                 yield f"{name} holds the dropped bytes that seq {seq} reports"
         if self.closers and self.error is None:
-            yield f"a turn is open; the next opening closes it ({plural(self.closers, 'event')})"
+            yield f"a turn is open; {self._what_becomes_of_it()}"
         if self.foreign:
             yield "not written by refold: its lines have no checksums"
         elif self.events and self.error is None and not self.head_damaged:
             yield from self._coverage()
+
+    def _what_becomes_of_it(self) -> str:
+        if self.owner is not None:
+            return f"it is running in {self.owner.pid}@{self.owner.host}"
+        return f"the next opening closes it ({plural(self.closers, 'event')})"
 
     def _coverage(self) -> Iterator[str]:
         last = self.events - 1
@@ -117,7 +125,13 @@ def _with_beside(report: Report, beside: Beside) -> Report:
 
 
 def _read(report: Report, found: Scan) -> Report:
-    report = attrs.evolve(report, events=len(found.records), foreign=found.foreign, torn=found.torn)
+    report = attrs.evolve(
+        report,
+        events=len(found.records),
+        foreign=found.foreign,
+        torn=found.torn,
+        owner=holder(found),
+    )
     events: list[Event] = []
     try:
         events.extend(decode_line(record.encoded) for record in found.records)

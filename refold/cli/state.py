@@ -19,6 +19,7 @@ from runtime.storage import (
     SessionHeader,
     Sessions,
     StoreRefused,
+    Torn,
     Unavailable,
     this_process,
 )
@@ -97,7 +98,7 @@ def _read(found: Scan) -> Row:
         counts = _count(events, found.header)
         return attrs.evolve(row, state="damaged", detail=str(damage), counts=counts)
     counts = _count(events, found.header)
-    return _judged(attrs.evolve(row, counts=counts, owner=_holder(found)), found)
+    return _judged(attrs.evolve(row, counts=counts, owner=holder(found)), found)
 
 
 def _counted(found: Scan) -> Iterator[Event]:
@@ -136,13 +137,19 @@ def _sum(counts: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _holder(found: Scan) -> Owner | None:
+def holder(found: Scan) -> Owner | None:
     """Who has the session open, as its log and this machine's processes say."""
     last = found.last_owner()
     if last is None or last.released or last.owner.owner is None:
         return None
     owner = last.owner.owner
     return owner if owner.host != this_process().host or is_running(owner) else None
+
+
+def _lost(torn: Torn) -> str:
+    if torn.missing_newline:
+        return "tail: its last line lost its newline"
+    return f"tail of {plural(torn.dropped_bytes, 'byte')} ({torn.reason})"
 
 
 def _judged(row: Row, found: Scan) -> Row:
@@ -153,6 +160,5 @@ def _judged(row: Row, found: Scan) -> Row:
         at = "" if turn is None else f", turn {turn} is open"
         return attrs.evolve(row, state="owned", detail=f"by {row.owner.pid}@{row.owner.host}{at}")
     if found.torn is not None:
-        lost = plural(found.torn.dropped_bytes, "byte")
-        return attrs.evolve(row, state="torn", detail=f"tail of {lost} ({found.torn.reason})")
+        return attrs.evolve(row, state="torn", detail=_lost(found.torn))
     return row if turn is None else attrs.evolve(row, state="open turn", detail=str(turn))

@@ -8,6 +8,10 @@ SCHEME = "sqlite:///"
 """What the address of a SQLite file begins with; the file's path follows."""
 
 
+MEMORY = "memory:"
+"""The address of a store in memory, which ends with its program."""
+
+
 def is_address(text: str) -> bool:
     """Whether `text` is a folder's path or the address of a SQLite file."""
     if text.startswith(SCHEME):
@@ -18,7 +22,9 @@ def is_address(text: str) -> bool:
 def within(folder: Path, address: str) -> str:
     """An address whose path, if it is relative, is taken from `folder`; `~` is the user's home.
 
-    Raises `RuntimeError` for a home that is not known.
+    `memory:` has no path and stays as it is. Raises `RuntimeError` for a home that is not known.
     """
+    if address == MEMORY:
+        return address
     scheme = SCHEME if address.startswith(SCHEME) else ""
     return f"{scheme}{folder / Path(address.removeprefix(scheme)).expanduser()}"

@@ -216,7 +216,7 @@ class StoreFull(Broken):
     reason: str
 
     def __str__(self) -> str:
-        return f"there is no room for {self.path} ({self.reason}); make room and append again"
+        return f"there is no room for {self.path} ({self.reason}); make room, then do it again"
 
 
 @attrs.define(eq=False)

@@ -8,16 +8,21 @@ passed over.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import attrs
 import orjson
 
 from runtime.storage.errors import LogCorrupt, StoreRefused
-from runtime.storage.files import open_plain, read_all, write_file
+from runtime.storage.files import exists, open_plain, read_all, reported, write_file
 from runtime.storage.framing import is_whole, seal
+from runtime.storage.header import is_session_id
 from runtime.storage.port import Port
 from runtime.storage.tail import Scan
+
+HEAD = ".head"
+"""What the name of a head file ends with, after its session's id."""
 
 
 @attrs.frozen
@@ -62,6 +67,20 @@ def read_head(port: Port, path: Path) -> Head | None:
         return None
     fields = orjson.loads(line)
     return Head(fields["seq"], fields["end"], fields["chain"])
+
+
+def vanished(port: Port, folder: Path, names: Callable[[], Iterable[str]]) -> list[str]:
+    """The ids, sorted, that have a head file in `folder` and are not among `names`.
+
+    One that cannot be trusted does not count; it may be another program's.
+    """
+    with reported(folder):
+        found = port.listdir(folder) if exists(port, folder) else []
+        heads = {name.removesuffix(HEAD) for name in found if name.endswith(HEAD)}
+        # Asked for after the heads, or a session that was just made would seem gone.
+        gone = sorted(name for name in heads.difference(names()) if is_session_id(name))
+        # A deletion removes the head first: one that was under way has done so by now.
+        return [name for name in gone if read_head(port, folder / f"{name}{HEAD}") is not None]
 
 
 def head_of(found: Scan) -> Head | None:

@@ -40,9 +40,14 @@ _KEYS = frozenset(codec.camel(field.name) for field in attrs.fields(SessionHeade
 
 def check_session_id(id: str) -> str:  # noqa: A002 - the format calls it `id`
     """Return `id`; raises `InvalidSessionId` unless it is 1 to 64 of `A-Z a-z 0-9 _ -`."""
-    if _ID.fullmatch(id) is None:
+    if not is_session_id(id):
         raise InvalidSessionId(id)
     return id
+
+
+def is_session_id(name: str) -> bool:
+    """Whether a session can be called that."""
+    return _ID.fullmatch(name) is not None
 
 
 def unparse_header(header: SessionHeader) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from runtime.storage.errors import AlreadyExists, ForeignLog, NotFound
 from runtime.storage.files import check_local, exists, read_all, remove, reported
 from runtime.storage.fork import fork_point, replace_log, seeded, write_fork
 from runtime.storage.framing import frame_header
-from runtime.storage.head import Beside, head_of, write_head
+from runtime.storage.head import Beside, head_of, vanished, write_head
 from runtime.storage.header import SessionHeader, check_session_id
 from runtime.storage.index import SavedIndex
 from runtime.storage.layout import Layout
@@ -119,6 +119,13 @@ class JsonlFolder:
 
     def problems(self) -> tuple[str, ...]:
         return ()  # the file system's own are not ours to find
+
+    def is_there(self) -> bool:
+        with reported(self._layout.folder):
+            return exists(self._port, self._layout.folder)
+
+    def vanished(self) -> Sequence[str]:
+        return vanished(self._port, self._layout.folder, self.names)
 
     def written_at(self, session_id: str) -> int:
         return self._files.written_at(session_id)

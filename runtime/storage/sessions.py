@@ -143,6 +143,17 @@ class Sessions(Protocol):
         """
         ...
 
+    def is_there(self) -> bool:
+        """Whether anything was ever written under the store's address: its folder, or its file."""
+        ...
+
+    def vanished(self) -> Sequence[str]:
+        """The ids, sorted, whose head file vouches for a log of which nothing is left.
+
+        Nothing here removes a log before its head file.
+        """
+        ...
+
     def written_at(self, session_id: str) -> int:
         """When a log was last written to, in epoch ns; 0 where nobody knows.
 

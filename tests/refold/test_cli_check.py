@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +14,12 @@ import pytest
 
 from refold.cli.opening import Place
 from refold.cli.report import examine
-from runtime.storage import JsonlFolder, SessionHeader
+from runtime.storage import JsonlFolder, SessionHeader, this_process
 from tests.refold.cli_stores import CliStore
+from tests.refold.test_cli_opening import one_sentence
 from tests.refold.test_cli_sessions import flip, write
 from tests.refold.test_render import hidden
-from tests.runtime.storage.logs import event
+from tests.runtime.storage.logs import event, owner_event
 
 USER = {"kind": "user"}
 
@@ -208,6 +212,24 @@ def test_calls_of_a_closed_step_without_results_are_found(store: CliStore) -> No
     assert found["forkAt"] is None
 
 
+def test_an_open_turn_of_a_running_owner_is_not_for_the_next_opening(any_store: CliStore) -> None:
+    turn = event(1, "turn/start", turn=1, trigger={"kind": "message", "source": USER})
+    for name, pid in (("held", os.getppid()), ("left", 2**22 + 1)):
+        any_store.write(name, owner_event(0, pid=pid), turn)
+    held, left = (any_store.run("check", name) for name in ("held", "left"))
+    where = f"{os.getppid()}@{this_process().host}"
+    assert (held.code, f"a turn is open; it is running in {where}" in held.out) == (0, True)
+    assert "next opening" not in held.out
+    assert "a turn is open; the next opening closes it (" in left.out
+
+
+def test_findings_are_counted_as_such(any_store: CliStore) -> None:
+    any_store.write("odd", event(0, "step/start", turn=1, step=1))
+    assert any_store.run("check", "odd").lines[0] == "odd  1 event, 1 finding"
+    any_store.write("odder", *(event(seq, "step/end", turn=1, step=1) for seq in range(2)))
+    assert any_store.run("check", "odder").lines[0] == "odder  2 events, 2 findings"
+
+
 def test_of_a_damaged_log_nothing_is_said_of_a_next_opening(store: CliStore) -> None:
     start = event(0, "turn/start", turn=1, trigger={"kind": "message", "source": USER})
     write(store, "odd", start, event(1), event(2))
@@ -280,7 +302,73 @@ def test_a_foreign_log_is_reported_on(store: CliStore) -> None:
 def test_one_of_session_and_all_has_to_be_named(store: CliStore) -> None:
     assert store.run("check").code == 2
     assert store.run("check", "--all", "x").code == 2
+    assert closed(store).exists()
     assert store.run("check", "--all").code == 0
+
+
+def all_as_json(store: CliStore, code: int) -> dict[str, Any]:
+    ran = store.run("check", "--all", "--json")
+    assert ran.code == code
+    return dict(orjson.loads(ran.out))
+
+
+@pytest.mark.parametrize("address", ["sqlite", "folder"])
+def test_a_store_that_is_not_there_is_no_good_store(tmp_path: Path, address: str) -> None:
+    store = CliStore(tmp_path / "typo", file=tmp_path / "typo.db" if address == "sqlite" else None)
+    ran = store.run("check", "--all")
+    assert (ran.code, ran.out, one_sentence(ran.err)) == (3, "", True)
+    assert f"there is no store at {store.address}; name another" in ran.err
+    found = all_as_json(store, 3)
+    assert (found["sessions"], found["vanished"]) == ([], [])
+    assert "there is no store" in found["error"]
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("scheme", ["", "sqlite:///"])
+def test_a_file_that_is_no_store_is_told_also_as_data(
+    made_store: CliStore, tmp_path: Path, scheme: str
+) -> None:
+    path = tmp_path / "notes"
+    path.write_text("of another program" * 100)
+    ran = made_store.run("check", "--all", "--json", "--store", f"{scheme}{path}")
+    assert (ran.code, one_sentence(ran.err)) == (3, True)
+    assert str(path) in orjson.loads(ran.out)["error"]
+
+
+def test_in_a_store_without_a_session_there_is_nothing_to_check(any_store: CliStore) -> None:
+    assert all_as_json(any_store, 0)["error"] is None
+    assert any_store.run("delete", *any_store.ids(), "--yes").code == 0
+    ran = any_store.run("check", "--all")
+    assert (ran.code, ran.out, one_sentence(ran.err)) == (1, "", True)
+    assert "nothing to check" in ran.err
+    assert "nothing to check" in all_as_json(any_store, 1)["error"]
+
+
+def vanish(store: CliStore, session: str) -> None:
+    """Take the log away and leave its head file, as somebody who removes files does."""
+    if store.file is None:
+        store.log(session).unlink()
+        return
+    with closing(sqlite3.connect(store.file)) as db, db:
+        db.execute("DELETE FROM sessions WHERE id = ?", (session,))
+
+
+def test_sessions_that_are_gone_are_named(any_store: CliStore) -> None:
+    heads = any_store.head("tour").parent
+    for name in ("damaged.head", "no session.head"):
+        (heads / name).write_bytes(b"of another program")
+    shutil.copy(any_store.head("tour"), heads / "a.b.head")
+    assert all_as_json(any_store, 0)["vanished"] == []
+    vanish(any_store, "tour")
+    ran = any_store.run("check", "--all")
+    assert (ran.code, ran.err) == (1, "")
+    assert ran.lines[-1].startswith("tour  gone: its head file is there and its log is not")
+    assert all_as_json(any_store, 1)["vanished"] == ["tour"]
+    left = any_store.ids()
+    for session in left:
+        vanish(any_store, session)
+    found = all_as_json(any_store, 1)
+    assert (found["vanished"], found["error"]) == (sorted(["tour", *left]), None)
 
 
 def test_nothing_that_a_terminal_would_obey_is_ever_printed(store: CliStore) -> None:

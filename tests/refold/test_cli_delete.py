@@ -55,7 +55,7 @@ def test_it_asks_first_and_takes_no_for_an_answer(any_store: CliStore) -> None:
         ran = any_store.run("delete", "tour", "changed", said=said)
         assert (ran.code, ran.out) == (1, "")
         assert "Delete tour, changed for good? [y/N]" in ran.err
-    assert as_json(any_store, "delete", "tour") == [
+    assert as_json(any_store, "delete", "tour", code=1) == [
         {"session": "tour", "deleted": False, "error": None}
     ]
     assert any_store.ids() == before
@@ -127,11 +127,14 @@ def test_what_would_be_pruned_is_listed_and_asked_for(aged: CliStore) -> None:
     assert "2025-08-30 08:53:20 UTC" in ran.lines[1]
     ran = aged.run("prune", "--older-than", "2w", said="n\n")
     assert (ran.code, "Delete 2 sessions for good? [y/N]" in ran.err) == (1, True)
-    assert [found["session"] for found in as_json(aged, "prune", "--older-than", "2w")] == [
-        "old",
-        "new",
-    ]
-    assert as_json(aged, "prune", "--older-than", "2w", "--dry-run", "--yes")[0]["deleted"] is False
+    asked = ["prune", "--older-than", "2w"]
+    old, new = as_json(aged, *asked, code=1)
+    assert (old["session"], new["session"]) == ("old", "new")
+    assert (old["lastActivity"], old["state"]) == (NOW - 40 * DAY, "ok")
+    assert as_json(aged, *asked, "--dry-run") == [old, new]
+    assert as_json(aged, *asked, "--dry-run", "--yes") == [old, new]
+    assert (old["deleted"], old["error"]) == (False, None)
+    assert as_json(aged, "prune", "--older-than", "90d") == []
     assert aged.ids() == before
     assert aged.run("prune", "--older-than", "2w", said="y\n").code == 0
     assert aged.ids() == ["bad", "fork"]
@@ -177,7 +180,8 @@ def test_what_is_used_after_the_listing_is_left_alone(
     if form:
         old, new = orjson.loads(ran.out)["sessions"]
         assert (old["deleted"], "has changed" in old["error"]) == (False, True)
-        assert new == {"session": "new", "deleted": True, "error": None}
+        assert (new["session"], new["deleted"], new["error"]) == ("new", True, None)
+        assert (new["lastActivity"], new["state"]) == (NOW - 20 * DAY, "ok")
     assert aged.ids() == ["bad", "fork", "old"]
 
 
@@ -202,7 +206,7 @@ def test_a_log_that_changes_after_the_listing_stops_nothing(
 def test_the_clock_of_the_system_counts(any_store: CliStore) -> None:
     assert as_json(any_store, "prune", "--older-than", "1h") == []
     later = time.time_ns() // 1_000_000
-    found = as_json(any_store, "prune", "--older-than", "0m")
+    found = as_json(any_store, "prune", "--older-than", "0m", "--dry-run")
     assert len(found) == len(any_store.ids())
     assert all(event.time <= later for event in any_store.events("tour"))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -87,16 +89,111 @@ def test_a_file_is_durable_before_its_name_is_and_both_before_it_is_told(
     assert seen == claimed + written
 
 
-def test_a_link_that_leads_nowhere_is_a_name_that_is_taken(
-    made_store: CliStore, tmp_path: Path
+def refused(store: CliStore, path: Path, said: str) -> None:
+    """No export is written to `path`, with --force or without, and that is said in one sentence."""
+    for form in ([], ["--force"]):
+        ran = store.run("export", "tour", str(path), *form)
+        assert (ran.code, ran.out, one_sentence(ran.err)) == (3, "", True)
+        assert said in ran.err
+        assert "--force" not in ran.err
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_link_is_never_replaced_or_followed(
+    any_store: CliStore, tmp_path: Path, *, leads: bool
 ) -> None:
-    path = tmp_path / "copy.jsonl"
-    path.symlink_to(tmp_path / "nowhere")
-    for _ in range(2):
-        ran = made_store.run("export", "tour", str(path))
-        assert (ran.code, "--force" in ran.err) == (3, True)
+    path, other = tmp_path / "copy.jsonl", tmp_path / "other"
+    path.symlink_to(other)
+    if leads:
+        other.write_bytes(b"what was there")
+    refused(any_store, path, "a symbolic link")
     assert path.is_symlink()
-    assert not path.exists()
+    assert other.exists() is leads
+    assert not leads or other.read_bytes() == b"what was there"
+
+
+def test_what_is_no_plain_file_is_never_replaced(any_store: CliStore, tmp_path: Path) -> None:
+    pipe, folder = tmp_path / "pipe", tmp_path / "folder"
+    os.mkfifo(pipe)
+    folder.mkdir()
+    refused(any_store, pipe, "no plain file")
+    refused(any_store, folder, "no plain file")
+    assert (pipe.is_fifo(), [*folder.iterdir()]) == (True, [])
+
+
+def test_a_device_is_never_replaced(any_store: CliStore, tmp_path: Path) -> None:
+    device = tmp_path / "null"
+    try:
+        os.mknod(device, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("only root makes devices")
+    refused(any_store, device, "no plain file")
+    assert device.is_char_device()
+
+
+@pytest.mark.parametrize("name", ["changed.jsonl", "tour.jsonl", "new.jsonl", "tour.head", "x"])
+def test_nothing_in_a_folder_of_sessions_is_written(
+    any_store: CliStore, tmp_path: Path, name: str
+) -> None:
+    other = CliStore(tmp_path / "sessions")
+    other.write("changed", event(0))
+    link = tmp_path / "linked"
+    link.symlink_to(other.path)
+    before = {found.name: found.read_bytes() for found in other.path.iterdir()}
+    for folder in (other.path, link):
+        refused(any_store, folder / name, "in a store's own folder")
+    assert {found.name: found.read_bytes() for found in other.path.iterdir()} == before
+
+
+@pytest.mark.parametrize("gone", [".lock", "closed.head"])
+def test_a_folder_of_sessions_is_known_by_its_lock_and_by_what_stands_beside_a_log(
+    made_store: CliStore, tmp_path: Path, gone: str
+) -> None:
+    other = CliStore(tmp_path / "sessions")
+    other.write("closed", event(0))
+    (other.path / gone).unlink()
+    refused(made_store, other.path / "x.jsonl", "in a store's own folder")
+
+
+def test_the_folder_exported_from_is_not_written_though_it_has_no_lock(
+    own_store: CliStore,
+) -> None:
+    assert not (own_store.path / ".lock").exists()
+    before = own_store.raw("changed")
+    refused(own_store, own_store.log("changed"), "in a store's own folder")
+    refused(own_store, own_store.log("new"), "in a store's own folder")
+    assert own_store.raw("changed") == before
+    assert not own_store.log("new").exists()
+
+
+@pytest.mark.parametrize("end", ["", "-wal", "-shm", "-journal", ".lock", "-beside/x.head"])
+def test_a_sqlite_file_and_its_own_files_are_never_written(
+    any_store: CliStore, tmp_path: Path, end: str
+) -> None:
+    folder = tmp_path / "there"
+    folder.mkdir()
+    other = CliStore(folder, file=folder / "other.db")
+    other.write("kept", event(0))
+    path = Path(f"{other.file}{end}")
+    before = path.read_bytes() if path.exists() else None
+    refused(any_store, path, "SQLite file" if "/" not in end else "own f")
+    assert (path.read_bytes() if path.exists() else None) == before
+    assert other.run("check", "--all").code == 0
+
+
+def test_copies_of_several_sessions_go_to_one_folder_and_only_their_user_reads_them(
+    any_store: CliStore, tmp_path: Path
+) -> None:
+    folder = tmp_path / "copies"
+    folder.mkdir()
+    (folder / "uv.lock").write_text("of another program")
+    for session in ("tour", "changed", "changed"):
+        path = folder / f"{session}.jsonl"
+        assert any_store.run("export", session, str(path), "--force").code == 0
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        path.chmod(0o644)
+    assert any_store.run("export", "tour", str(folder / "new.jsonl")).code == 0
+    assert stat.S_IMODE((folder / "new.jsonl").stat().st_mode) == 0o600
 
 
 def test_another_store_gets_the_same_bytes_and_back(any_store: CliStore, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from runtime.storage import JsonlFolder, SessionHeader
 from tests.refold.cli_stores import CliStore
 from tests.refold.test_cli_opening import damaged, one_sentence
 from tests.refold.test_render import hidden
+from tests.runtime.storage.logs import event
 
 
 def ends(store: CliStore, session: str) -> list[int]:
@@ -105,3 +106,73 @@ def test_a_foreign_log_is_not_forked(own_store: CliStore) -> None:
     ran = own_store.run("fork", "foreign")
     assert (ran.code, one_sentence(ran.err)) == (3, True)
     assert "import it first" in ran.err
+
+
+DONE = {"reason": {"kind": "completed"}}
+TRIGGER = {"trigger": {"kind": "message", "source": {"kind": "user"}}}
+CALL = {"type": "tool-call", "id": "c", "name": "read", "arguments": "{}"}
+
+
+def appended(seq: int, type_: str, **data: object) -> bytes:
+    return event(seq, type_, **data)[:-1] + b',"surfaceOp":"append"}'
+
+
+def write(store: CliStore, *events: bytes) -> None:
+    """The session `odd`, in which each event is a batch."""
+    with store.opened() as sessions:
+        log = sessions.create(SessionHeader("odd", created_at=0))
+        log.append(*([encoded] for encoded in events))
+        log.close()
+
+
+def unbalanced(store: CliStore) -> None:
+    """Three turns, of which the second has a tool call that no result answers."""
+    write(
+        store,
+        event(0, "turn/start", turn=1, **TRIGGER),
+        event(1, "turn/end", turn=1, **DONE),
+        event(2, "turn/start", turn=2, **TRIGGER),
+        event(3, "step/start", turn=2, step=1),
+        appended(4, "assistant/message", turn=2, step=1, content=[CALL]),
+        event(5, "step/end", turn=2, step=1),
+        event(6, "turn/end", turn=2, **DONE),
+        event(7, "turn/start", turn=3, **TRIGGER),
+        event(8, "turn/end", turn=3, **DONE),
+    )
+
+
+@pytest.mark.parametrize("at", [[], ["--at", "8"], ["--at", "turn:2"], ["--at", "2.1"]])
+def test_a_fork_that_could_never_be_used_is_refused(any_store: CliStore, at: list[str]) -> None:
+    unbalanced(any_store)
+    before = any_store.ids()
+    ran = any_store.run("fork", "odd", *at)
+    assert (ran.code, ran.out, one_sentence(ran.err)) == (1, "", True)
+    assert "at seq 4 hold tool calls that were never answered" in ran.err
+    assert "fork the session at seq 1" in ran.err
+    assert any_store.ids() == before
+
+
+@pytest.mark.parametrize("at", ["1", "turn:1"])
+def test_a_fork_before_the_unanswered_calls_is_made(any_store: CliStore, at: str) -> None:
+    unbalanced(any_store)
+    assert forked_at(any_store, "odd", "--at", at) == 1
+
+
+def test_a_fork_before_an_event_that_nobody_can_read_is_made_and_none_behind(
+    any_store: CliStore,
+) -> None:
+    odd = appended(2, "user/message", nonsense=1)
+    end = event(3, "turn/end", turn=2, **DONE)
+    start = event(0, "turn/start", turn=1, **TRIGGER)
+    write(any_store, start, event(1, "turn/end", turn=1, **DONE), odd, end)
+    ran = any_store.run("fork", "odd")
+    assert (ran.code, ran.out, "does not have the shape" in ran.err) == (4, "", True)
+    assert any_store.run("fork", "odd", "--at", "1").code == 0
+
+
+def test_a_damaged_log_has_no_fork_wherever_it_is_damaged(any_store: CliStore) -> None:
+    data = bytearray(any_store.raw("tour"))
+    data[data.index(b"\n") + 40] ^= 1
+    any_store.put("tour", bytes(data))
+    for at in ([], ["--at", "3"], ["--at", "99"]):
+        assert any_store.run("fork", "tour", *at).code == 4

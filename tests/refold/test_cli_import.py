@@ -235,6 +235,36 @@ def test_damage_is_not_imported(store: CliStore, own_store: CliStore) -> None:
     own_store.log("tour").write_bytes(data)
     ran = store.run("import", str(own_store.log("tour")))
     assert (ran.code, one_sentence(ran.err)) == (4, True)
+    assert "is damaged at byte" in ran.err
+    assert "repair" not in ran.err  # it is in no store yet
+    assert nothing_written(store)
+
+
+@pytest.mark.parametrize("tail", ["partial", "lines"])
+def test_a_log_of_whose_events_none_is_whole_is_refused(
+    any_store: CliStore, tmp_path: Path, tail: str
+) -> None:
+    any_store.write("odd", event(0), event(1))
+    header, _, lines = any_store.raw("odd").partition(b"\n")
+    rest = {"partial": lines[:30], "lines": lines.replace(b'"seq":0', b'"seq":9')}[tail]
+    path, before = tmp_path / "odd.jsonl", any_store.ids()
+    path.write_bytes(header + b"\n" + rest)
+    ran = any_store.run("import", str(path), "--id", "again")
+    assert (ran.code, ran.out, one_sentence(ran.err)) == (4, "", True)
+    assert f"{len(rest)} bytes behind its header" in ran.err
+    assert "repair" not in ran.err
+    assert any_store.ids() == before
+    path.write_bytes(header + b"\n")
+    assert any_store.run("import", str(path), "--id", "again").code == 0
+
+
+def test_a_foreign_log_of_whose_events_none_is_whole_is_refused(
+    store: CliStore, tmp_path: Path
+) -> None:
+    path = Path(foreign(tmp_path, event(0)))
+    path.write_bytes(path.read_bytes()[:-9])
+    ran = store.run("import", str(path))
+    assert (ran.code, ran.out, one_sentence(ran.err)) == (4, "", True)
     assert nothing_written(store)
 
 

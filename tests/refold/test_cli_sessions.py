@@ -231,6 +231,13 @@ def test_files_that_hold_no_session_are_named_and_never_stop_the_list(
     assert own_store.run("sessions").code == 0
 
 
+def test_a_lost_newline_is_no_tail_of_0_bytes(any_store: CliStore) -> None:
+    any_store.put("tour", any_store.raw("tour")[:-1])
+    found = rows(any_store)["tour"]
+    assert (found["state"], found["detail"]) == ("torn", "tail: its last line lost its newline")
+    assert "0 bytes" not in any_store.run("sessions").out
+
+
 def test_a_damaged_log_shows_what_is_readable_of_it(own_store: CliStore) -> None:
     data = own_store.log("tour").read_bytes()
     flip(own_store.log("tour"), data.rindex(b'"step/start"'))

@@ -249,3 +249,45 @@ def test_a_store_is_let_go_of_when_the_command_is_over(
     database.run("show", "tour")
     database.run("show", "nobody")
     assert closed == [database.address] * 2
+
+
+COMMANDS = [
+    ["sessions"],
+    ["show", "tour"],
+    ["check", "--all"],
+    ["import", "x.jsonl"],
+    ["delete", "tour", "--yes"],
+    ["prune", "--older-than", "1d"],
+    ["chat", "--model", "script/x"],
+    ["demo"],
+]
+
+
+def no_memory(store: CliStore, *arguments: str) -> None:
+    ran = store.run(*arguments)
+    assert (ran.code, ran.out, one_sentence(ran.err)) == (2, "", True)
+    assert "ends with its program" in ran.err
+
+
+@pytest.mark.parametrize("arguments", COMMANDS)
+def test_no_command_takes_a_store_in_memory(
+    made_store: CliStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    no_memory(made_store, *arguments, "--store", "memory:")
+    no_memory(made_store, "export", "tour", "--to", "memory:")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_neither_the_environment_nor_a_configuration_gives_a_store_in_memory(
+    made_store: CliStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "refold.toml"
+    config.write_text('store = "memory:"')
+    runner = click.testing.CliRunner(env={"REFOLD_STORE": None})
+    for environment in ({"REFOLD_STORE": "memory:"}, {"REFOLD_CONFIG": str(config)}):
+        result = runner.invoke(main, ["sessions"], env=environment)
+        assert (result.exit_code, "ends with its program" in result.stderr) == (2, True)
+    monkeypatch.chdir(tmp_path)
+    assert made_store.run("export", "tour", "--to", "./memory:").code == 0
+    assert (tmp_path / "memory:").is_dir()

@@ -18,7 +18,7 @@ from runtime.storage.errors import AlreadyExists, NotFound, Unavailable
 from runtime.storage.files import check_local, exists, remove, reported, write_file
 from runtime.storage.fork import fork_point, seeded
 from runtime.storage.framing import frame_header
-from runtime.storage.head import Beside, check_head, head_of, read_head
+from runtime.storage.head import Beside, check_head, head_of, read_head, vanished
 from runtime.storage.header import SessionHeader, check_session_id
 from runtime.storage.index import SavedIndex, read_index
 from runtime.storage.locks import StoreLock
@@ -152,6 +152,13 @@ class SqliteFile:
 
     def problems(self) -> tuple[str, ...]:
         return self._database.problems()
+
+    def is_there(self) -> bool:
+        with reported(self._layout.path):
+            return self._database.exists()
+
+    def vanished(self) -> Sequence[str]:
+        return vanished(self._port, self._layout.beside_folder, self.list)
 
     def written_at(self, session_id: str) -> int:
         return last_time(self._database, session_id) * 1_000_000

@@ -48,7 +48,7 @@ from runtime.storage import (
         (LogClosed("s"), ["'s'"], "open it again"),
         (LogCorrupt("p", 10, 3, 1, "x"), ["p", "byte 10", "line 3", "seq 1", "x"], "restore"),
         (LogCorrupt("p", 0, 1, None, "x"), ["a header"], "restore"),
-        (StoreFull("p", "r"), ["p", "r"], "make room"),
+        (StoreFull("p", "r"), ["p", "r"], "make room, then do it again"),
         (LogFailed("p", "r", 8), ["p", "r", "seq 8"], "open it again"),
         (Unavailable("p", "r"), ["p", "r"], "permissions"),
         (Unavailable("p", "r", "do this"), ["p", "r"], "do this"),

@@ -22,6 +22,8 @@ from runtime.storage import (
     scan,
 )
 from runtime.storage.address import within
+from runtime.storage.head import vanished
+from runtime.storage.port import OS
 from tests.runtime.storage.logs import FOLDER, LOG, PowerCut, cut_at, event, framed, get, memory
 
 HEADER = SessionHeader("one", 1_000)
@@ -202,6 +204,10 @@ def test_a_relative_address_is_taken_from_a_folder(
     assert open_sessions(within(Path("/x"), address)).address == meant
 
 
+def test_a_store_in_memory_has_no_path_to_take_from_a_folder() -> None:
+    assert within(Path("/x"), "memory:") == "memory:"
+
+
 @pytest.mark.parametrize("address", ["sqlite:///", "sqlite://a.db", "sqlite:a.db", "http://x"])
 def test_an_address_of_no_store_is_refused(address: str) -> None:
     with pytest.raises(NoSuchStore, match="names no store"):
@@ -214,3 +220,31 @@ def test_a_file_in_a_folder_s_place_is_told(tmp_path: Path) -> None:
         open_sessions(tmp_path / "file").list()
     with pytest.raises(Unavailable, match="give a store's folder, or sqlite:///FILE"):
         open_sessions(tmp_path / "file").create(HEADER)
+
+
+def test_a_store_is_there_once_it_was_written_to(store: Sessions) -> None:
+    assert not store.is_there()
+    assert (store.list(), store.vanished(), store.is_there()) == ([], [], False)
+    write(store, 1)
+    assert store.is_there()
+    store.delete("one")
+    assert (store.is_there(), store.vanished()) == (True, [])
+
+
+def test_a_session_that_is_made_or_deleted_meanwhile_has_not_vanished(store: Sessions) -> None:
+    write(store, 1)
+    heads = store.reports
+
+    def deleted() -> list[str]:
+        store.delete("one")
+        return store.list()
+
+    def made() -> list[str]:
+        before = store.list()
+        write(store, 1, SessionHeader("two", 0))
+        return before
+
+    assert vanished(OS, heads, list) == ["one"]
+    assert vanished(OS, heads, deleted) == []
+    assert vanished(OS, heads, made) == []
+    assert vanished(OS, heads, list) == ["two"]
