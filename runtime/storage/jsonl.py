@@ -107,6 +107,7 @@ class JsonlFolder:
         with self._locked(session_id) as release:
             for path in self._layout.beside(self._port, session_id):
                 remove(self._port, path)
+            self._port.sync_directory(self._layout.folder)
             remove(self._port, self._layout.log(session_id))  # last, or nobody would find the rest
             self._port.sync_directory(self._layout.folder)
             release()

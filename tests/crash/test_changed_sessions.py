@@ -33,6 +33,8 @@ from tests.crash.changing import (
 )
 from tests.runtime.storage.logs import FOLDER, HEADER, LOG, get
 
+pytestmark = pytest.mark.crash
+
 EVERY = 500
 """After one state of so many the change is made again, and that is cut, too."""
 

@@ -23,6 +23,8 @@ from runtime.storage import index as index_module
 from runtime.storage.files import exists, remove
 from tests.runtime.storage.logs import FOLDER, HEADER, LOG, event, get
 
+pytestmark = pytest.mark.crash
+
 ID, INDEX = HEADER.id, FOLDER / f"{HEADER.id}.index"
 
 LIVES = [(2, 2, 2), (3, 1), (2, 2)]

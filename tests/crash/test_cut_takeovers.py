@@ -27,6 +27,8 @@ from tests.crash.contending import (
 )
 from tests.crash.racing import Race, Stoppable, When
 
+pytestmark = pytest.mark.crash
+
 
 def rests(first: Contender, other: Contender) -> None:
     """It does nothing meanwhile."""
