@@ -16,6 +16,7 @@ from refold.cli.report import Report, examine
 from refold.render import plural, styled, to_json, visible_line
 from runtime.errors import RefoldError, Refused
 from runtime.storage import Sessions
+from runtime.storage.head import HEAD
 
 
 @attrs.define(eq=False)
@@ -74,7 +75,7 @@ def command(
         for line in (line for report in found.reports for line in _lines(report)):
             click.echo(line)
         for session in found.vanished:
-            click.echo(styled(visible_line(_vanished(session)), "red"))
+            click.echo(styled(visible_line(_vanished(store, session)), "red"))
     if found.problem is not None:
         say(str(found.problem))
     ctx.exit(found.exit_code)
@@ -113,10 +114,11 @@ def _examine_all(store: Sessions) -> _Found:
     return _Found(reports, vanished, nothing)
 
 
-def _vanished(session: str) -> str:
+def _vanished(store: Sessions, session: str) -> str:
+    head = store.reports / f"{session}{HEAD}"
     return (
-        f"{session}  gone: its head file is there and its log is not; restore the log from a copy, "
-        "or remove the head file if it is not missed"
+        f"{session}  gone: its head file {head} is there and its log is not; restore the log from "
+        "a copy, or remove that file if it is not missed"
     )
 
 

@@ -117,7 +117,8 @@ def test_what_is_no_plain_file_is_never_replaced(any_store: CliStore, tmp_path: 
     os.mkfifo(pipe)
     folder.mkdir()
     refused(any_store, pipe, "no plain file")
-    refused(any_store, folder, "no plain file")
+    for path in (folder, Path(), Path(".."), Path("/")):
+        refused(any_store, path, "no plain file")
     assert (pipe.is_fifo(), [*folder.iterdir()]) == (True, [])
 
 
@@ -129,6 +130,25 @@ def test_a_device_is_never_replaced(any_store: CliStore, tmp_path: Path) -> None
         pytest.skip("only root makes devices")
     refused(any_store, device, "no plain file")
     assert device.is_char_device()
+
+
+@pytest.mark.parametrize("kind", ["file", "pipe", "link"])
+def test_what_has_the_name_of_the_draft_is_left_alone(
+    any_store: CliStore, tmp_path: Path, kind: str
+) -> None:
+    draft, other = tmp_path / "copy.new", tmp_path / "other"
+    if kind == "file":
+        draft.write_bytes(b"what was there")
+    elif kind == "pipe":
+        os.mkfifo(draft)
+    else:
+        draft.symlink_to(other)
+    before = draft.lstat()
+    refused(any_store, tmp_path / "copy", f"{draft} is there already")
+    assert (draft.lstat().st_ino, draft.lstat().st_size) == (before.st_ino, before.st_size)
+    assert not (tmp_path / "copy").exists()
+    draft.unlink()
+    assert any_store.run("export", "tour", str(tmp_path / "copy")).code == 0
 
 
 @pytest.mark.parametrize("name", ["changed.jsonl", "tour.jsonl", "new.jsonl", "tour.head", "x"])
@@ -156,12 +176,14 @@ def test_a_folder_of_sessions_is_known_by_its_lock_and_by_what_stands_beside_a_l
 
 
 def test_the_folder_exported_from_is_not_written_though_it_has_no_lock(
-    own_store: CliStore,
+    own_store: CliStore, tmp_path: Path
 ) -> None:
     assert not (own_store.path / ".lock").exists()
     before = own_store.raw("changed")
-    refused(own_store, own_store.log("changed"), "in a store's own folder")
-    refused(own_store, own_store.log("new"), "in a store's own folder")
+    (tmp_path / "linked").symlink_to(own_store.path)
+    for folder in (own_store.path, tmp_path / "linked"):
+        refused(own_store, folder / "changed.jsonl", "in a store's own folder")
+        refused(own_store, folder / "new.jsonl", "in a store's own folder")
     assert own_store.raw("changed") == before
     assert not own_store.log("new").exists()
 
