@@ -68,8 +68,8 @@ class Grant(Protocol):
     async def sync(self) -> int:
         """Make what was appended durable at the log's level; returns the highest such seq.
 
-        Not cancellable. Raises `StoreFull`, `LogFailed` or `Fenced`; nothing is tried again after
-        any of them. Raises `LogClosed` after `release`.
+        Not cancellable. Raises `StoreFull`, `Unavailable`, `LogFailed` or `Fenced`; nothing is
+        tried again after any of them. Raises `LogClosed` after `release`.
         """
         ...
 

@@ -18,6 +18,7 @@ from runtime.storage.errors import (
     SessionBusy,
     StoreFull,
     StoreRefused,
+    TooLarge,
     Unavailable,
 )
 from runtime.storage.framing import Record, frame_batch, frame_header
@@ -63,6 +64,7 @@ __all__ = [
     "SqliteFile",
     "StoreFull",
     "StoreRefused",
+    "TooLarge",
     "Torn",
     "Unavailable",
     "check_session_id",

@@ -133,6 +133,21 @@ class SeqMismatch(Refused):
 
 
 @attrs.define(eq=False)
+class TooLarge(Refused):
+    """Events that are larger together than a store can take; sizes in bytes."""
+
+    session: str
+    size: int
+    limit: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.size} bytes for session {self.session!r} are more than the {self.limit} that "
+            "its store takes at once; keep large data in files and their names in the log"
+        )
+
+
+@attrs.define(eq=False)
 class NoForkPoint(Refused):
     """A fork anywhere but at a `turn/end`; `nearest` is the last one before it."""
 

@@ -20,7 +20,7 @@ from runtime.storage.header import SessionHeader, check_session_id
 from runtime.storage.index import SavedIndex
 from runtime.storage.layout import Layout
 from runtime.storage.locks import StoreLock
-from runtime.storage.log import JsonlLog, Opening
+from runtime.storage.log import JsonlLog, Opening, is_open_here
 from runtime.storage.log_files import LogFiles
 from runtime.storage.owners import busy, may_write_still
 from runtime.storage.port import OS, Port
@@ -109,6 +109,7 @@ class JsonlFolder:
         with self._locked(session_id) as release:
             for path in self._layout.beside(self._port, session_id):
                 remove(self._port, path)
+            self._port.sync_directory(self._layout.folder)
             remove(self._port, self._layout.log(session_id))  # last, or nobody would find the rest
             self._port.sync_directory(self._layout.folder)
             release()
@@ -146,7 +147,7 @@ class JsonlFolder:
         fd = self._files.open_file(session_id, os.O_RDWR)
         try:
             found = self._scan_for_writing(session_id, fd)
-            if self._may_have_another_writer(found):
+            if self._may_have_another_writer(found, fd):
                 fd = self._move_to_new_inode(session_id, fd)
                 found = self._scan_for_writing(session_id, fd)
             recovered = recovery.recover(self._port, self._layout, fd, found)
@@ -155,10 +156,10 @@ class JsonlFolder:
             self._port.close(fd)
             raise
 
-    def _may_have_another_writer(self, found: Scan) -> bool:
+    def _may_have_another_writer(self, found: Scan, fd: int) -> bool:
         """Whether the lock, though we hold it, may be held by someone else on another file."""
         shared = self._locks.may_be_shared(found.header.id)
-        return shared or may_write_still(found.last_owner())
+        return shared or is_open_here(self._port, fd) or may_write_still(found.last_owner())
 
     def _move_to_new_inode(self, session_id: str, fd: int) -> int:
         moved = take_over(self._port, self._layout, session_id, fd)

@@ -13,7 +13,7 @@ from runtime.events import SessionOwner, SessionRecovered
 from runtime.storage.advisory import Advisory
 from runtime.storage.batches import frame_batches
 from runtime.storage.errors import Fenced, LogClosed, LogFailed, StoreFull
-from runtime.storage.files import NO_ROOM, remove, write_all
+from runtime.storage.files import NO_ROOM, exists, remove, write_all
 from runtime.storage.framing import frame_header
 from runtime.storage.head import Head
 from runtime.storage.header import SessionHeader
@@ -41,6 +41,15 @@ class Opening:
     last_owner: SessionOwner | None = None
     index: SavedIndex | None = attrs.field(default=None, repr=False)
     indexed: int = 0
+
+
+_open_here: set[tuple[int, tuple[int, int]]] = set()
+"""The files of the logs that this process has open for writing."""
+
+
+def is_open_here(port: Port, fd: int) -> bool:
+    """Whether this process has the log of a descriptor open for writing, through any store."""
+    return (id(port), port.fstat(fd).identity) in _open_here
 
 
 class JsonlLog:
@@ -73,6 +82,9 @@ class JsonlLog:
         self._advisory = Advisory(port, layout.head(id_), layout.index(id_), opening.indexed)
         self._fd = opening.fd
         self._release, self._holder = release, holder
+        self._entry: tuple[int, tuple[int, int]] | None = None
+        if self._fd is not None:
+            self._enter(self._fd)
         self._written = Head(opening.next_seq - 1, opening.end, opening.chain)
         self._durable = self._written
         self._failed: LogFailed | Fenced | None = None
@@ -157,6 +169,7 @@ class JsonlLog:
                 self.write_head()
         finally:
             self._closed = True
+            self._leave()
             if self._fd is not None:
                 with suppress(OSError):  # what was synced stands, whatever closing says
                     self._port.close(self._fd)
@@ -200,6 +213,15 @@ class JsonlLog:
             self._port.sync_directory(self._layout.folder)  # it must not judge the new log
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
         self._fd = self._port.open(self._layout.log(self.header.id), flags)
+        self._enter(self._fd)
+
+    def _enter(self, fd: int) -> None:
+        self._entry = (id(self._port), self._port.fstat(fd).identity)
+        _open_here.add(self._entry)
+
+    def _leave(self) -> None:
+        if self._entry is not None:
+            _open_here.discard(self._entry)
 
     def _is_ours(self, fd: int) -> bool:
         return self._is_named(fd) and self._port.fstat(fd).size == self._written.end
@@ -208,6 +230,8 @@ class JsonlLog:
         try:
             named = self._port.lstat(self._layout.log(self.header.id))
         except FileNotFoundError:
+            if exists(self._port, self._layout.aside(self.header.id)):
+                self._fence(self.term + 1)  # of the takeover that is under way
             self._poison(OSError("another program deleted or moved the file"))
         return named.identity == self._port.fstat(fd).identity
 
@@ -216,7 +240,10 @@ class JsonlLog:
         last = self._holder()
         if last is None or last.owner.term <= self.term:
             self._poison(OSError("another program changed or replaced the file"))
-        self._failed = Fenced(self.header.id, last.owner.term, self.durable_seq)
+        self._fence(last.owner.term)
+
+    def _fence(self, current_term: int) -> NoReturn:
+        self._failed = Fenced(self.header.id, current_term, self.durable_seq)
         raise self._failed
 
     def _take_back(self, error: OSError) -> NoReturn:
@@ -228,6 +255,7 @@ class JsonlLog:
                     self._port.unlink(path)
                 self._port.close(self._fd)
                 self._fd = None
+                self._leave()
             elif self._fd is not None:
                 self._port.ftruncate(self._fd, self._written.end)
                 self._port.fdatasync(self._fd)

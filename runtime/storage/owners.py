@@ -35,7 +35,7 @@ def may_write_still(last: LastOwner | None) -> bool:
     """Whether the log's last owner did not release it and is not known to have ended.
 
     Its lock is ours, so it should have; but a lock file can be replaced. Of a process of another
-    host or in another space of process ids nobody here knows.
+    host or in another space of process ids nobody here knows. Of its own logs this one does.
     """
     if last is None or last.released or last.owner.owner is None:
         return False
@@ -43,7 +43,7 @@ def may_write_still(last: LastOwner | None) -> bool:
     (boot, _, space), (now, _, ours) = owner.boot.partition("/"), here.boot.partition("/")
     if owner.host != here.host or (boot == now and space != ours):
         return True
-    return boot == now and (owner.pid == here.pid or is_running(owner))
+    return boot == now and is_running(owner)
 
 
 def has_ended(owner: Owner) -> bool:

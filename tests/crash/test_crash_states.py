@@ -34,6 +34,8 @@ from tests.agents import assert_sound
 from tests.crash.checking import Checker
 from tests.crash.recordings import SCENES, model_of, record
 
+pytestmark = pytest.mark.crash
+
 SECONDS = float(os.environ.get("REFOLD_CRASH_SECONDS", "60"))
 
 SMALL = [name for name in SCENES if name != "large"]

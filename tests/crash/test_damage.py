@@ -8,6 +8,8 @@ import pytest
 
 from tests.crash.damage import closed, flipped, rearranged
 
+pytestmark = pytest.mark.crash
+
 FLIPS = 15_000
 """How many bits are flipped in each log where not all are."""
 

@@ -31,6 +31,8 @@ from runtime.storage import JsonlFolder, LogFailed
 from tests.agents import assert_within_rules, read_events
 from tests.crash.recordings import play
 
+pytestmark = pytest.mark.crash
+
 FAULTS = [
     ("pwrite", errno.ENOSPC),
     ("pwrite", errno.EFBIG),

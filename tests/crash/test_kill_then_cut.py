@@ -25,6 +25,8 @@ from tests.crash.checking import Checker
 from tests.crash.recordings import SESSION, record
 from tests.runtime.storage.logs import HEADER, PowerCut, cut_at, event
 
+pytestmark = pytest.mark.crash
+
 EVERY = 53
 """One state of so many is looked at."""
 

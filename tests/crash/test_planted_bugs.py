@@ -20,6 +20,8 @@ from tests.crash.checking import Checker
 from tests.crash.damage import closed, flipped, rearranged
 from tests.crash.recordings import play
 
+pytestmark = pytest.mark.crash
+
 
 class SkipsTheSync(RecordingDisk):
     def fdatasync(self, fd: int) -> None:

@@ -91,9 +91,9 @@ NEEDS = [
     Need("fill_file_system", "sqlite", {"StoreFull"}, {"StoreFull", ""}, "disk is full"),
     Need("limit_descriptors", "jsonl", {""}, {"Unavailable"}, "Too many open files"),
     Need("lose_permission", "jsonl", {""}, {"Unavailable"}, "Permission denied"),
-    # A SQLite file stays open as long as its store.
-    Need("limit_descriptors", "sqlite", {""}, {""}),
-    Need("lose_permission", "sqlite", {""}, {""}),
+    # A SQLite file stays open as long as its store, and its lock file while a session is.
+    Need("limit_descriptors", "sqlite", {""}, {"Unavailable"}, "Too many open files"),
+    Need("lose_permission", "sqlite", {""}, {"Unavailable"}, "Permission denied"),
 ]
 
 

@@ -30,6 +30,8 @@ from tests.crash.images import Journal, Recorder, State, play, states
 from tests.runtime.storage.databases import sql
 from tests.runtime.storage.logs import event
 
+pytestmark = pytest.mark.crash
+
 SECONDS = float(os.environ.get("REFOLD_CRASH_SECONDS", "60")) / 3
 
 

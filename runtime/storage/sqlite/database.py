@@ -6,6 +6,7 @@ the writer nor keeps the write-ahead log from being used again.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -13,7 +14,14 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from runtime.errors import RefoldError
-from runtime.storage.errors import FileCorrupt, LogFailed, NoStoreFile, StoreFull, Unavailable
+from runtime.storage.errors import (
+    FileCorrupt,
+    LogFailed,
+    NoStoreFile,
+    StoreFull,
+    StoreRefused,
+    Unavailable,
+)
 from runtime.storage.files import exists, reported
 from runtime.storage.port import Port
 from runtime.storage.sqlite.layout import SqliteLayout
@@ -27,6 +35,9 @@ from runtime.storage.sqlite.making import (
     open_ours,
     prepare,
 )
+
+_users: dict[str, int] = {}
+"""Which process, of those that one forked from another, has which file open."""
 
 
 class Database:
@@ -64,6 +75,7 @@ class Database:
         with self._writing, reported(self._layout.path), self._judged():
             if self.failed is not None:
                 raise LogFailed(self.name, self.failed, -1)
+            self._check_process()
             db = self._connected()
             self._set_synchronous(db, durable)
             db.execute("BEGIN IMMEDIATE")
@@ -82,6 +94,7 @@ class Database:
     def read(self, query: str, *values: object, most: int | None = None) -> list[Any]:
         """The rows of a query; with `most`, as many as bring its first column to that length."""
         with self._reading, reported(self._layout.path), self._judged(reading=True):
+            self._check_process()
             cursor = self._connected_reader().execute(query, values)
             try:
                 return cursor.fetchall() if most is None else _rows_up_to(cursor, most)
@@ -125,8 +138,9 @@ class Database:
         """Let go of the file; the next use connects again."""
         with self._writing, self._reading:
             only_read = self._reader is not None and self._writer is None
+            forked = _users.get(self.name, os.getpid()) != os.getpid()
             self._disconnect()
-            if only_read:
+            if only_read and not forked:
                 self._remove_made_by_reading()
 
     def _disconnect(self) -> None:
@@ -136,6 +150,8 @@ class Database:
                     connection.close()
         self._reader = self._writer = None
         self._identities = []
+        if _users.get(self.name) == os.getpid():
+            del _users[self.name]
 
     def _remove_made_by_reading(self) -> None:
         # A connection that only reads makes an empty write-ahead log and cannot remove it. One that
@@ -177,6 +193,15 @@ class Database:
         self._writer, self._durable = db, True
         return db
 
+    def _check_process(self) -> None:
+        """Raise `StoreRefused` in a child of a process that has the file open.
+
+        SQLite's locks do not outlive a fork, and the child would undo its parent's.
+        """
+        if _users.setdefault(self.name, os.getpid()) != os.getpid():
+            found = "open in the process that this one was forked from"
+            raise StoreRefused(self.name, found, "where SQLite is not safe; start a program anew")
+
     def _check_named(self) -> None:
         """Raise `LogFailed` once the file or its write-ahead log is not what its name leads to."""
         paths = (self._layout.path, self._layout.wal)
@@ -204,7 +229,9 @@ class Database:
                 raise NoStoreFile(self.name, "no SQLite file") from error
             if kind == sqlite3.SQLITE_BUSY:
                 reason = f"another process has been within a write for {BUSY_SECONDS} s"
-                raise Unavailable(self.name, reason, "let it go on, or end it") from error
+                raise Unavailable(
+                    self.name, reason, "let it go on or end it, then try again"
+                ) from error
             if kind == sqlite3.SQLITE_CORRUPT:
                 raise FileCorrupt(self.name, str(error)) from error
             if reading or kind in _NOTHING_WRITTEN:

@@ -13,7 +13,7 @@ from runtime.errors import Broken, RefoldError
 from runtime.events import SessionOwner, SessionRecovered
 from runtime.storage.advisory import Advisory
 from runtime.storage.batches import Framed, frame_batches
-from runtime.storage.errors import Fenced, LogClosed, LogFailed
+from runtime.storage.errors import Fenced, LogClosed, LogFailed, TooLarge
 from runtime.storage.framing import frame_header
 from runtime.storage.head import Head
 from runtime.storage.header import SessionHeader
@@ -29,6 +29,9 @@ from runtime.storage.sqlite.rows import (
     name_of,
 )
 from runtime.storage.tail import LastOwner
+
+LARGEST = 900_000_000
+"""SQLite takes a billion bytes in one row; what one log adds in a round is kept below that."""
 
 Batches: TypeAlias = Sequence[Sequence[bytes]]
 
@@ -130,6 +133,8 @@ class SqliteLog:
         self._check_holder(db)
         if framed is None:
             return
+        if len(framed.lines) > LARGEST:
+            raise TooLarge(self.header.id, len(framed.lines), LARGEST)
         rows, first = self._rows, b""
         if not rows.number:
             first = frame_header(self.header)

@@ -14,6 +14,7 @@ from runtime.storage import (
     AlreadyExists,
     JsonlFolder,
     JsonlLog,
+    LogFailed,
     MemoryPort,
     NotFound,
     Port,
@@ -318,11 +319,19 @@ def test_a_lost_newline_before_zeros_is_put_back_and_the_zeros_reported() -> Non
         log.close()
 
 
-def test_a_log_that_nobody_released_is_gone_on_with_in_a_copy() -> None:
+def test_a_log_that_this_process_has_open_is_gone_on_with_in_a_copy() -> None:
     store, port = memory(framed([[owner_event(0)], [event(1)]])[0])
+    log = store.open("demo")
+    old = port.lstat(LOG).identity
+    port.unlink(FOLDER / ".lock")
+    JsonlFolder(FOLDER, port).open("demo").close()
+    assert port.lstat(LOG).identity != old
+    with pytest.raises(LogFailed):
+        log.append([event(2)])
+    log.close()
     old = port.lstat(LOG).identity
     store.open("demo").close()
-    assert port.lstat(LOG).identity != old  # whoever has it open writes into nothing
+    assert port.lstat(LOG).identity == old  # which this process has left
 
 
 def test_a_log_of_another_machine_is_gone_on_with_in_a_copy() -> None:

@@ -506,6 +506,38 @@ def test_a_file_that_was_not_closed_cannot_be_read_where_nothing_can_be_written(
         assert said.startswith("Unavailable: ")
 
 
+@pytest.mark.crash
+def test_a_forked_child_is_told_that_the_file_is_its_parents(path: Path) -> None:
+    program = f"""
+import os, sys
+from pathlib import Path
+from runtime.storage import SqliteFile, StoreRefused
+store = SqliteFile(Path({str(path)!r}))
+print(store.list(), flush=True)
+if os.fork() == 0:
+    for other in (store, SqliteFile(Path({str(path)!r}))):
+        try:
+            other.list()
+        except StoreRefused as refused:
+            print(refused, flush=True)
+    os._exit(0)
+os.wait()
+store.close()
+if os.fork() == 0:
+    print(SqliteFile(Path({str(path)!r})).list(), flush=True)
+    os._exit(0)
+os.wait()
+"""
+    closed(path).close()
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    first, *refused, last = done.stdout.splitlines()
+    assert first == last == "['demo']"
+    assert len(refused) == 2
+    assert all("forked from" in line for line in refused)
+
+
 def test_another_program_s_transaction_is_waited_for_and_then_told(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from runtime.storage import (
     SessionHeader,
     SqliteFile,
     StoreFull,
+    TooLarge,
     Unavailable,
 )
 from runtime.storage.sqlite import SqliteLog
@@ -305,6 +306,21 @@ def test_an_error_after_which_nothing_was_written_leaves_the_log_as_it_was(
     log.sync()
     log.close()
     assert len(texts(store)) == 5
+
+
+def test_what_is_too_large_is_refused_and_fails_nobody_else(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runtime.storage.sqlite.log.LARGEST", 1_000)
+    store = closed(path, "a", "b")
+    a, b = store.open("a"), store.open("b")
+    large = [event(4, text="x" * 1_000)]
+    failures = store.rounds.write([(a, [large]), (b, [[event(4)]])], durable=True)
+    assert [(log, type(failure)) for log, failure in failures.items()] == [(a, TooLarge)]
+    assert (a.durable_seq, b.durable_seq) == (3, 4)
+    a.append([event(4)])
+    for log in (a, b):
+        log.close()
 
 
 def test_a_failed_checkpoint_fails_no_commit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
