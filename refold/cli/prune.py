@@ -12,7 +12,7 @@ import click
 
 from refold.cli.asking import agreed, asking_options
 from refold.cli.exits import DIFFERENT, FINE, say
-from refold.cli.opening import Place
+from refold.cli.opening import Place, check_store
 from refold.cli.options import store_option
 from refold.cli.progress import watched
 from refold.cli.removing import Removal, remove, tell
@@ -98,6 +98,7 @@ def command(
       refold prune --older-than 30d --dry-run
       refold prune --older-than 8w --yes --json
     """
+    check_store(store)
     old = [*_older(store, time.time_ns() // 1_000_000 - age, damaged=damaged)]
     if as_json and (dry_run or not yes or not old):
         tell([Removal(found.name, known=found.known) for found in old], as_json=True)

@@ -28,6 +28,7 @@ _APPLICATION = 0x7266_6C64  # "rfld", 1919315044
 
 _VERSION = 1
 
+# With row ids a line of up to 4 kB stands in its page; without, from 1 kB on it takes its own.
 # The number of a session that was deleted is never given to another: who still reads or deletes
 # the first must not meet the second.
 _SCHEMA = """
@@ -41,7 +42,7 @@ CREATE TABLE sessions (
 ) STRICT;
 CREATE TABLE lines (
     session INTEGER NOT NULL, seq INTEGER NOT NULL, line BLOB NOT NULL, PRIMARY KEY (session, seq)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 CREATE TABLE torn (
     session TEXT NOT NULL, offset INTEGER NOT NULL, number INTEGER NOT NULL, bytes BLOB NOT NULL,
     PRIMARY KEY (session, offset, number)

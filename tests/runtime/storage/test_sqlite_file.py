@@ -506,6 +506,18 @@ def test_a_file_that_was_not_closed_cannot_be_read_where_nothing_can_be_written(
         assert said.startswith("Unavailable: ")
 
 
+def test_what_is_stored_takes_little_more_room_than_itself(path: Path) -> None:
+    store, given = SqliteFile(path), 0
+    log = store.create(HEADER)
+    for size in (60, 300, 1_200) * 100:
+        batch = [event(log.next_seq, text="x" * size)]
+        given += sum(map(len, batch))
+        log.append(batch)
+    log.close()
+    store.close()
+    assert path.stat().st_size < 1.35 * given
+
+
 @pytest.mark.crash
 def test_a_forked_child_is_told_that_the_file_is_its_parents(path: Path) -> None:
     program = f"""
