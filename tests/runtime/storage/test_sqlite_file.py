@@ -509,7 +509,7 @@ def test_a_file_that_was_not_closed_cannot_be_read_where_nothing_can_be_written(
 def test_what_is_stored_takes_little_more_room_than_itself(path: Path) -> None:
     store, given = SqliteFile(path), 0
     log = store.create(HEADER)
-    for size in (60, 300, 1_200) * 100:
+    for size in (60, 300, 1_200) * 400:
         batch = [event(log.next_seq, text="x" * size)]
         given += sum(map(len, batch))
         log.append(batch)
