@@ -56,7 +56,10 @@ STARVED = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
 from refold.cli import main
-main(sys.argv[1:])
+try:
+    main(sys.argv[1:])
+finally:  # who measures the program writes its own files when it ends
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
 """
 
 
