@@ -28,6 +28,9 @@ _VERSION = 1
 _FEWEST = 1000
 """A log of fewer records is walked as fast as its index is read."""
 
+_MOST_TYPES = 0xFFFF
+"""An index file numbers the types with two bytes."""
+
 
 @attrs.define
 class SavedIndex:
@@ -68,7 +71,8 @@ class SavedIndex:
 
     def is_worth_saving(self, saved_count: int) -> bool:
         """Whether enough has come since `saved_count` lines were, for the cost to stay small."""
-        return len(self.where) >= _FEWEST and len(self.where) >= saved_count * 9 // 8 + 1
+        count, has_room = len(self.where), len(self.where.names) <= _MOST_TYPES
+        return has_room and count >= _FEWEST and count >= saved_count * 9 // 8 + 1
 
 
 def records_of(index: SavedIndex | None) -> Index:

@@ -72,8 +72,9 @@ class LogFiles:
         path, twins = self.layout.log(session_id), partial(self.layout.twins, self.port, session_id)
         with suppress(FileNotFoundError):
             return open_plain(self.port, path, flags, twins)
-        with suppress(FileNotFoundError):  # where a takeover is under way, or a crash cut it short
-            return open_plain(self.port, self.layout.aside(session_id), flags, twins)
+        if flags == os.O_RDONLY:  # a takeover is under way, or a crash cut it short
+            with suppress(FileNotFoundError):
+                return open_plain(self.port, self.layout.aside(session_id), flags, twins)
         raise NotFound(session_id, str(path))
 
     @contextmanager

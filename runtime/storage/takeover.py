@@ -40,16 +40,14 @@ def take_over(port: Port, layout: Layout, session_id: str, fd: int) -> int:
         except BaseException:
             port.rename(layout.aside(session_id), layout.log(session_id))
             raise
-    except BaseException:
-        port.close(target)
-        raise
-    finally:
         remove(port, draft)
-    port.sync_directory(layout.folder)
-    remove(port, layout.aside(session_id))
-    port.sync_directory(layout.folder)
-    if port.has_range_locks:
-        port.unlock(target, 0)
+        _end(port, layout, session_id)
+        if port.has_range_locks:
+            port.unlock(target, 0)
+    except BaseException:
+        remove(port, draft)
+        port.close(target)  # or its lock would keep everybody out
+        raise
     return target
 
 

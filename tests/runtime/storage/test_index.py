@@ -77,6 +77,15 @@ def test_an_index_is_written_again_once_the_log_has_grown_by_an_eighth() -> None
     assert store.read("demo").indexed == 47
 
 
+def test_a_log_of_more_types_than_an_index_can_number_is_closed_without_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(index_module, "_MOST_TYPES", 2)
+    store, port = written()
+    assert "demo.index" not in port.listdir(FOLDER)
+    assert len(store.read("demo").records) == 40
+
+
 def test_a_short_log_has_no_index() -> None:
     _, port = written(4)
     assert "demo.index" not in port.listdir(FOLDER)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from itertools import count
@@ -19,6 +20,7 @@ from runtime.storage import (
     NotFound,
     Port,
     SessionHeader,
+    Unavailable,
     this_process,
 )
 from runtime.storage.quarantine import lost_note
@@ -332,6 +334,28 @@ def test_a_log_that_this_process_has_open_is_gone_on_with_in_a_copy() -> None:
     old = port.lstat(LOG).identity
     store.open("demo").close()
     assert port.lstat(LOG).identity == old  # which this process has left
+
+
+@pytest.mark.parametrize("failing", range(1, 4))
+def test_a_takeover_whose_folder_cannot_be_synced_keeps_nobody_out(failing: int) -> None:
+    owner = {"host": "elsewhere", "pid": 1, "boot": "another"}
+    data = framed([[event(0, "session/owner", term=1, owner=owner)]])[0]
+    _, port = memory(data)
+    syncs = 0
+
+    def fail(operation: str, _args: object) -> None:
+        nonlocal syncs
+        syncs += operation == "sync_directory"
+        if operation == "sync_directory" and syncs == failing:
+            raise OSError(errno.EIO, "Input/output error")
+
+    store = JsonlFolder(FOLDER, intercepted(port, fail))
+    with pytest.raises(Unavailable):
+        store.open("demo")
+    log = store.open("demo")
+    assert log.next_seq == 1
+    log.close()
+    assert [name for name in port.listdir(FOLDER) if "copy" in name or "aside" in name] == []
 
 
 def test_a_log_of_another_machine_is_gone_on_with_in_a_copy() -> None:
