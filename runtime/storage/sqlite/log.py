@@ -144,6 +144,11 @@ class SqliteLog:
         self._staged = rows, head, framed
 
     @property
+    def has_staged(self) -> bool:
+        """Whether the transaction that is under way adds to this log."""
+        return self._staged is not None
+
+    @property
     def standing(self) -> Head:
         """Where the log ends if the transaction that is under way is committed."""
         return self._written if self._staged is None else self._staged[1]
@@ -241,13 +246,13 @@ class Rounds:
         failures: dict[SqliteLog, RefoldError] = {}
         try:
             with self.database.transaction(durable=durable) as db:
-                if durable:
-                    db.execute("UPDATE syncs SET count = count + 1")  # a commit without is no sync
                 for log, batches in works:
                     try:
                         log.stage(db, batches)
                     except RefoldError as refused:
                         failures[log] = refused
+                if durable and not any(log.has_staged for log, _ in works):
+                    db.execute("UPDATE syncs SET count = count + 1")  # an empty commit is no sync
                 standing = [(log, log.standing) for log in tuple(self.logs)]
         except LogFailed as failure:  # of the file, and so of every log in it
             return failures | {log: log.forget(failure) for log in tuple(self.logs)}
