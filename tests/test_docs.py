@@ -19,7 +19,10 @@ import refold
 from refold.faults import OPERATIONS
 from tests.snippets import ROOT, Snippet, normalised, snippets
 
+DESIGN = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs" / "design").glob("*.md"))
+
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/guide.md", "docs/events.md"]
+DOCUMENTS += DESIGN
 
 
 def compiled(snippet: Snippet, document: str) -> Any:
