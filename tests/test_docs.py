@@ -225,3 +225,21 @@ def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
 def _is_command(node: ast.AST) -> bool:
     decorators = getattr(node, "decorator_list", ())
     return any("command" in ast.unparse(decorator) for decorator in decorators)
+
+
+def test_nothing_refers_to_a_chapter_by_its_number() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {one[0]}"
+        for path in sources()
+        for one in re.finditer(r"\b[Dd]esign\s+(?:chapter\s+)?\d[\d.]*", path.read_text("utf-8"))
+    ]
+    assert found == []
+
+
+def test_the_table_of_rooms_names_every_folder_of_programs_and_no_other() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    rows = re.findall(r"^\| (`.*?/`) \|", text, re.MULTILINE)
+    named = {room for row in rows for room in re.findall(r"`([^`]+)/`", row)}
+    folders = {str(p.parent.relative_to(ROOT)) for p in sources() if p.suffix == ".py"}
+    assert sorted(folders - named) == []
+    assert sorted(named - folders) == []
