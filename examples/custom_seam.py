@@ -13,7 +13,6 @@ import sys
 import trio
 
 import refold
-from runtime.messages import TextBlock, text_of
 
 
 @refold.tool
@@ -24,9 +23,9 @@ async def delete(path: str) -> str:
 
 async def house_rules(prompt: refold.PromptView) -> refold.Submit | refold.Reject | None:
     """Turn away passwords, and tell the model what day it is; None would let the prompt through."""
-    if "password" in text_of(prompt.content):
+    if "password" in refold.text_of(prompt.content):
         return refold.Reject("passwords are not sent to a model")
-    return refold.Submit(context=(TextBlock("Today is Friday."),))
+    return refold.Submit(context=(refold.TextBlock("Today is Friday."),))
 
 
 async def no_deleting_on_fridays(call: refold.CallView) -> refold.Deny | None:

@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,10 @@ import refold
 from refold.faults import OPERATIONS
 from tests.snippets import ROOT, Snippet, normalised, snippets
 
+DESIGN = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs" / "design").glob("*.md"))
+
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/guide.md", "docs/events.md"]
+DOCUMENTS += DESIGN
 
 
 def compiled(snippet: Snippet, document: str) -> Any:
@@ -146,3 +150,96 @@ def test_links_within_a_document_lead_to_a_heading(document: str) -> None:
 
 def _anchor(title: str) -> str:
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def sources() -> Iterator[Path]:
+    """Every file of ours that somebody reads: code, documents, settings."""
+    for folder, inside, names in os.walk(ROOT):
+        inside[:] = [name for name in inside if name not in ("build", "dist") and name[0] != "."]
+        found = (Path(folder, name) for name in names)
+        yield from (path for path in found if path.suffix in (".md", ".py", ".toml"))
+
+
+CITED = re.compile(r'docs/design/([\w-]+\.md)(?:#([\w-]+))?(?:, "([^"]+)")?')
+
+
+def citations(text: str) -> set[tuple[str, str | None]]:
+    """The paragraphs that a text cites: page and anchor, None where it means the page."""
+    unwrapped = re.sub(r"\s*\n\s*(?:# )?", " ", text)
+    found = CITED.findall(unwrapped)
+    return {(page, anchor or (_anchor(name) if name else None)) for page, anchor, name in found}
+
+
+def test_a_citation_is_found_wherever_its_line_ends() -> None:
+    for said in (
+        '(docs/design/log.md, "The surface")',
+        '(docs/design/log.md,\n# "The\n# surface")',
+    ):
+        assert citations(said) == {("log.md", "the-surface")}
+    assert citations("see docs/design/log.md#the-surface") == {("log.md", "the-surface")}
+    assert citations("see docs/design/log.md") == {("log.md", None)}
+
+
+def test_every_paragraph_that_is_cited_exists() -> None:
+    pages = {Path(page).name: (ROOT / page).read_text("utf-8") for page in DESIGN}
+    there: set[tuple[str, str | None]] = {(page, None) for page in pages}
+    for page, text in pages.items():
+        headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+        there |= {(page, _anchor(title)) for title in headings}
+    cited = {
+        (str(path.relative_to(ROOT)), *one)
+        for path in sources()
+        if path != Path(__file__).resolve()
+        for one in citations(path.read_text("utf-8"))
+    }
+    assert len(cited) > 3
+    assert [one for one in sorted(cited, key=str) if one[1:] not in there] == []
+
+
+def test_what_a_user_reads_cites_no_page_of_the_design() -> None:
+    told = [ROOT / "docs" / "guide.md", ROOT / "docs" / "events.md"]
+    found = [path.name for path in told if "docs/design" in path.read_text("utf-8")]
+    for package in ("runtime", "actors", "refold"):
+        for path in (ROOT / package).rglob("*.py"):
+            tree = ast.parse(path.read_text("utf-8"))
+            docstrings = {id(text) for text in _docstrings(tree)}
+            texts = (node for node in ast.walk(tree) if isinstance(node, ast.Constant))
+            found += [
+                f"{path.relative_to(ROOT)}:{text.lineno}"
+                for text in texts
+                if isinstance(text.value, str) and "docs/design" in text.value
+                if id(text) not in docstrings
+            ]
+    assert found == []
+
+
+def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
+    """The docstrings of a module, but not of its commands: those are what `--help` says."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body and not _is_command(node) else None
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                yield first.value
+
+
+def _is_command(node: ast.AST) -> bool:
+    decorators = getattr(node, "decorator_list", ())
+    return any("command" in ast.unparse(decorator) for decorator in decorators)
+
+
+def test_nothing_refers_to_a_chapter_by_its_number() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {one[0]}"
+        for path in sources()
+        for one in re.finditer(r"\b[Dd]esign\s+(?:chapter\s+)?\d[\d.]*", path.read_text("utf-8"))
+    ]
+    assert found == []
+
+
+def test_the_table_of_rooms_names_every_folder_of_programs_and_no_other() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    rows = re.findall(r"^\| (`.*?/`) \|", text, re.MULTILINE)
+    named = {room for row in rows for room in re.findall(r"`([^`]+)/`", row)}
+    folders = {str(p.parent.relative_to(ROOT)) for p in sources() if p.suffix == ".py"}
+    assert sorted(folders - named) == []
+    assert sorted(named - folders) == []
