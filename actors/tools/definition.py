@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias, get_args, overload
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
 
 import attrs
 
@@ -70,84 +70,72 @@ class Tool:
         return self.body(*args, **kwargs)
 
 
+class ToolOptions(TypedDict, total=False):
+    """What `@tool(...)` may say of a tool; what is left out is as `Tool` has it.
+
+    `name` is the function's own unless given; `timeout` is in seconds, `math.inf` for none.
+    """
+
+    name: str | None
+    effects: bool
+    parallel: bool
+    timeout: float
+    isolation: Isolation
+    max_output: int
+
+
+@overload
+def tool(fn: Callable[..., Any], /, **options: Unpack[ToolOptions]) -> Tool: ...
 @overload
 def tool(
-    fn: Callable[..., Any],
-    /,
-    *,
-    name: str | None = None,
-    effects: bool = True,
-    parallel: bool = False,
-    timeout: float = 60.0,
-    isolation: Isolation = "task",
-    max_output: int = 50_000,
-) -> Tool: ...
-@overload
-def tool(
-    fn: None = None,
-    /,
-    *,
-    name: str | None = None,
-    effects: bool = True,
-    parallel: bool = False,
-    timeout: float = 60.0,
-    isolation: Isolation = "task",
-    max_output: int = 50_000,
+    fn: None = None, /, **options: Unpack[ToolOptions]
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
-    fn: Callable[..., Any] | None = None,
-    /,
-    *,
-    name: str | None = None,
-    effects: bool = True,
-    parallel: bool = False,
-    timeout: float = 60.0,
-    isolation: Isolation = "task",
-    max_output: int = 50_000,
+    fn: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of an async or plain function with type hints, as `@tool` or `@tool(...)`.
 
     A plain function runs on the Trio thread and holds up everything else there until it returns,
-    or with `isolation="thread"` in a thread of its own. `name` is the function's own unless given;
-    `timeout` is in seconds, `math.inf` for none. Raises `InvalidTool`.
+    or with `isolation="thread"` in a thread of its own. The other options are those of `Tool`.
+    Raises `InvalidTool`.
     """
+    rules: dict[str, Any] = {key: value for key, value in options.items() if key != "name"}
 
     def define(fn: Callable[..., Any]) -> Tool:
+        unknown = options.keys() - ToolOptions.__annotations__.keys()
+        if unknown:
+            known = ", ".join(ToolOptions.__annotations__)
+            raise InvalidTool(
+                _qualified(fn), f"has the unknown option {min(unknown)!r}; there are {known}"
+            )
         parameters, read = schema_of(fn)
-        named = name or fn.__name__
-        _check(fn, named, timeout)
-        _check_place(fn, isolation, max_output)
-        schema = ToolSchema(named, _first_paragraph(fn), parameters)
-        return Tool(schema, fn, read, isolation, effects, parallel, timeout, max_output)
+        name = options.get("name") or fn.__name__
+        made = Tool(ToolSchema(name, _first_paragraph(fn), parameters), fn, read, **rules)
+        _check(made)
+        return made
 
     return define if fn is None else define(fn)
 
 
-def _check(fn: Callable[..., Any], name: str, timeout: float) -> None:
-    if not _NAME.fullmatch(name):
-        raise InvalidTool(
-            _qualified(fn),
-            f"would be the tool {name!r}, which providers refuse; "
-            "pass a name of 1 to 64 of the characters A-Z a-z 0-9 _ and -",
+def _check(made: Tool) -> None:
+    """Raise `InvalidTool` for a name that providers refuse and for rules that cannot be kept."""
+    problem = None
+    if not _NAME.fullmatch(made.name):
+        problem = (
+            f"would be the tool {made.name!r}, which providers refuse; "
+            "pass a name of 1 to 64 of the characters A-Z a-z 0-9 _ and -"
         )
-    if not timeout > 0:  # so that NaN is caught too
-        raise InvalidTool(
-            _qualified(fn), f"has the timeout {timeout}; give it a number of seconds above 0"
-        )
-
-
-def _check_place(fn: Callable[..., Any], isolation: str, max_output: int) -> None:
-    if isolation not in get_args(Isolation):
+    elif not made.timeout > 0:  # so that NaN is caught too
+        problem = f"has the timeout {made.timeout}; give it a number of seconds above 0"
+    elif made.isolation not in get_args(Isolation):
         known = ", ".join(get_args(Isolation))
-        raise InvalidTool(_qualified(fn), f"has the isolation {isolation!r}; choose one of {known}")
-    if isolation == "thread" and inspect.iscoroutinefunction(fn):
-        raise InvalidTool(
-            _qualified(fn), "is async and cannot run in a thread; make it a plain function"
-        )
-    if max_output < 1:
-        raise InvalidTool(
-            _qualified(fn), f"has max_output {max_output}; give it a number of characters above 0"
-        )
+        problem = f"has the isolation {made.isolation!r}; choose one of {known}"
+    elif made.isolation == "thread" and inspect.iscoroutinefunction(made.body):
+        problem = "is async and cannot run in a thread; make it a plain function"
+    elif made.max_output < 1:
+        problem = f"has max_output {made.max_output}; give it a number of characters above 0"
+    if problem is not None:
+        raise InvalidTool(_qualified(made.body), problem)
 
 
 def _first_paragraph(fn: Callable[..., Any]) -> str:

@@ -40,6 +40,11 @@ def test_options_of_the_decorator_are_kept() -> None:
     assert (made.name, made.effects, made.parallel, made.timeout) == ("plus", False, True, math.inf)
 
 
+def test_an_unknown_option_is_named_beside_those_there_are() -> None:
+    with pytest.raises(InvalidTool, match="unknown option 'time_out'; there are name, effects"):
+        tool(time_out=5)(add)  # type: ignore[call-overload]  # wrong on purpose
+
+
 def test_a_tool_is_called_like_its_function() -> None:
     assert tool(add)(1, b=2) == 3
 
