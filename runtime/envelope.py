@@ -17,6 +17,7 @@ from runtime import codec
 from runtime.errors import InvalidEvent, LegacyEvent
 from runtime.events import CATALOGUE, SURFACE, UnknownEvent, type_of
 from runtime.json import Json, encode
+from runtime.odd_events import read_odd
 
 LEGACY_TYPE = "request/header-delta"
 HEADER_REASONS = ("initial", "resume", "change")
@@ -47,10 +48,17 @@ class Event:
 
     @cached_property
     def data(self) -> Any:
-        """The typed data: a class of the catalogue, or `UnknownEvent`."""
+        """The typed data: a class of the catalogue, or `UnknownEvent`.
+
+        A structural event of another version has what `runtime.odd_events` reads of it.
+        """
         if self._known is not None:
             return self._known
-        return _structure(self.type, orjson.loads(self.encoded)["data"], self.seq)
+        data = orjson.loads(self.encoded)["data"]
+        typed = _structure(self.type, data, self.seq)
+        if isinstance(typed, UnknownEvent):
+            return read_odd(self.type, data) or typed
+        return typed
 
 
 @attrs.frozen
