@@ -16,7 +16,6 @@ import trio
 
 from actors.kernel import Mail, Mailbox, Promise, waiting_chain
 from actors.session_log import (
-    FOLDED,
     Append,
     Claim,
     Committed,
@@ -30,7 +29,7 @@ from actors.stores import Grant
 from runtime.closing import INTERRUPTED, closers
 from runtime.envelope import Draft, Event, draft
 from runtime.errors import Broken, Refused
-from runtime.events import InboxQueued, Owner, SessionOwner, SessionReleased, StepStart
+from runtime.events import FOLDED, InboxQueued, Owner, SessionOwner, SessionReleased, StepStart
 from runtime.rules import Inbox
 
 _log = logging.getLogger("refold")

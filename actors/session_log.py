@@ -17,7 +17,6 @@ from actors.stores import Progress
 from runtime.closing import is_real
 from runtime.envelope import Draft, Event
 from runtime.errors import ReentrantAppend
-from runtime.events import SURFACE
 from runtime.header import EpochHeader
 from runtime.rules import Rules
 from runtime.session import Session
@@ -111,16 +110,6 @@ class Sealed:
     boundary: int
     derived: int
     generation: int
-
-
-FOLDED = frozenset(
-    {
-        *SURFACE,
-        *("request/header", "turn/start", "turn/end", "inbox/queued", "inbox/removed"),
-        *("compact/start", "compact/summary", "compact/end"),
-    }
-)
-"""The types that matter to the folds of a live log once their step is over."""
 
 
 class LiveLog:

@@ -157,7 +157,8 @@ def _parse_fields(
     refuse_legacy(type_, record["data"], seq)
     if not record.keys() <= _ENVELOPE:
         unknown = ", ".join(sorted(record.keys() - _ENVELOPE))
-        raise InvalidEvent(type_, f"has unknown envelope fields: {unknown}", seq)
+        problem = f"has unknown envelope fields: {unknown}; if a newer refold wrote it, upgrade"
+        raise InvalidEvent(type_, problem, seq)
     fields = _Fields(type_, _parse_seqs(record, type_, seq), _parse_op(record, type_, seq))
     _check_surface_fields(fields, seq)
     return type_, record["data"], fields.source_event_seqs, fields.surface_op
@@ -202,12 +203,18 @@ def _parse_op(record: Mapping[str, Any], type_: str, seq: int | None) -> Surface
     raise InvalidEvent(type_, "has a surfaceOp that is neither append nor a replacement", seq)
 
 
+_NO_MESSAGE = (
+    "is log-only here and cannot carry surface fields; if a newer refold wrote it as a message, "
+    "upgrade"
+)
+
+
 def _check_surface_fields(event: Draft | _Fields, seq: int | None) -> None:
     if event.type in SURFACE:
         if event.surface_op is None:
             raise InvalidEvent(event.type, "is a surface event and lacks its surfaceOp", seq)
     elif event.surface_op is not None or event.source_event_seqs is not None:
-        raise InvalidEvent(event.type, "is log-only and cannot carry surface fields", seq)
+        raise InvalidEvent(event.type, _NO_MESSAGE, seq)
     seqs = event.source_event_seqs
     if seqs is not None and (not seqs or len(set(seqs)) != len(seqs)):
         raise InvalidEvent(event.type, "has sourceEventSeqs that is empty or has doubles", seq)

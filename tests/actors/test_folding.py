@@ -10,9 +10,10 @@ from typing import Any
 import orjson
 import pytest
 
-from actors.session_log import FOLDED, LiveLog
+from actors.session_log import LiveLog
 from runtime.envelope import decode_line
 from runtime.errors import RefoldError
+from runtime.events import FOLDED
 from runtime.rules import Inbox, Pairing, Rules
 from runtime.session import Session
 from runtime.storage import Scan, scan

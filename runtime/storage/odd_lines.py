@@ -1,0 +1,97 @@
+"""Lines that an opening has to read though their type matters to none of its folds.
+
+An opening builds only the events that matter to what a log folds to, and passes over the others.
+It may not pass over a message of a type that it does not know, a field that no envelope of ours
+has, or an event that does not say where the log stands: whoever reads the log whole refuses those,
+and the two must be of one opinion. Here they are found among the lines, and their places are kept
+with the index, so that a line is looked at once and not at every opening. Nearly all are settled by
+how they begin and end; only what is not is parsed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
+
+from runtime.envelope import decode_line
+from runtime.errors import RefoldError
+from runtime.events import FOLDED, UnknownEvent
+from runtime.odd_events import STRUCTURAL
+from runtime.storage.framing import COVERED, FRAMED, text
+from runtime.storage.walk import Index
+
+_Look: TypeAlias = Callable[[bytes, int, int], bool]
+"""Whether the line from one offset to another surely need not be read; False is no verdict."""
+
+
+def odd_lines(data: bytes, where: Index, since: int, base: int = 0) -> list[int]:
+    """The places, from `since` on, of lines that have to be read whatever their type.
+
+    `data` holds their bytes and begins `base` bytes into the log.
+    """
+    odd: list[int] = []
+    looks = [_LOOKS.get(text(name), _is_plain) for name in where.names]
+    start = where.begin(since) - base
+    for place in range(since, len(where)):
+        end, look = where.ends[place] - base, looks[where.kinds[place]]
+        if not look(data, start, end) and _is_odd(data, start, end):
+            odd.append(place)
+        start = end
+    return odd
+
+
+def _is_plain(data: bytes, start: int, end: int) -> bool:
+    """A line with nothing but type, seq, time, and an object as data.
+
+    Behind such data another field would begin with `},`. A time has thirteen digits, from 2001 on.
+    """
+    if data.find(b"},", start, end) >= 0 or not data.startswith(b"}}", end - 3):
+        return False
+    return data.startswith(b',"data":{', data.find(b'"time":', start + COVERED) + 20)
+
+
+def _is_read_anyway(data: bytes, start: int, end: int) -> bool:
+    del data, start, end
+    return True
+
+
+def _is(*fields: bytes) -> _Look:
+    """A line of a step with these fields and no other, as this version writes them."""
+    what = b",".join((rb'"turn":[0-9]+', rb'"step":[0-9]+', *fields))
+    pattern = re.compile(rb'[0-9]+,"data":\{%b\}\}\n' % what)
+
+    def is_ours(data: bytes, start: int, end: int) -> bool:
+        at = data.find(b'"time":', start + COVERED) + 7
+        return pattern.fullmatch(data, at, end) is not None
+
+    return is_ours
+
+
+def _texts(*names: bytes) -> Iterator[bytes]:
+    return (rb'"%b":"[^"\\]*(?:\\.[^"\\]*)*"' % name for name in names)
+
+
+_LOOKS: Mapping[str, _Look] = {
+    **dict.fromkeys(STRUCTURAL, lambda *_: False),
+    "step/start": _is(),
+    "step/end": _is(),
+    "tool/call": _is(*_texts(b"callId", b"name", b"arguments")),
+    "request/sealed": _is(
+        *_texts(b"codec", b"requestDigest", b"wireDigest"),
+        *(rb'"wireBytes":[0-9]+', rb'"sharedPrefixBytes":[0-9]+'),
+        *_texts(b"invariants"),
+    ),
+    **dict.fromkeys(FOLDED, _is_read_anyway),
+}
+"""By type; lines of any other may be passed over where they are plain."""
+
+
+def _is_odd(data: bytes, start: int, end: int) -> bool:
+    match = FRAMED.match(data, start, end)
+    assert match is not None, "only verified lines are looked at"
+    try:
+        event = decode_line(b"{" + data[start + COVERED + len(match[2]) : end - 1])
+    except RefoldError:
+        return True
+    return event.type in STRUCTURAL and isinstance(event.data, UnknownEvent)
