@@ -31,24 +31,30 @@ def odd_lines(data: bytes, where: Index, since: int, base: int = 0) -> list[int]
     `data` holds their bytes and begins `base` bytes into the log.
     """
     odd: list[int] = []
-    looks = [_LOOKS.get(text(name), _is_plain) for name in where.names]
-    start = where.begin(since) - base
-    for place in range(since, len(where)):
-        end, look = where.ends[place] - base, looks[where.kinds[place]]
-        if not look(data, start, end) and _is_odd(data, start, end):
+    looks = [_LOOKS.get(text(name)) for name in where.names]
+    start, behind_data = where.begin(since) - base, -1
+    lines = zip(where.ends[since:], where.kinds[since:], strict=True)
+    for place, (stop, kind) in enumerate(lines, since):
+        end, look = stop - base, looks[kind]
+        if look is not None:
+            settled = look(data, start, end)
+        else:  # most lines, so they cost no call: type, seq, time, and an object as data
+            if behind_data < start:  # another field behind such data would begin so
+                behind_data = data.find(b"},", start)
+                behind_data = len(data) if behind_data < 0 else behind_data
+            settled = (
+                behind_data >= end
+                and data.startswith(b"}}", end - 3)
+                and data.startswith(b',"data":{', data.find(b'"time":', start + COVERED) + _TIME)
+            )
+        if not settled and _is_odd(data, start, end):
             odd.append(place)
         start = end
     return odd
 
 
-def _is_plain(data: bytes, start: int, end: int) -> bool:
-    """A line with nothing but type, seq, time, and an object as data.
-
-    Behind such data another field would begin with `},`. A time has thirteen digits, from 2001 on.
-    """
-    if data.find(b"},", start, end) >= 0 or not data.startswith(b"}}", end - 3):
-        return False
-    return data.startswith(b',"data":{', data.find(b'"time":', start + COVERED) + 20)
+_TIME = len(b'"time":') + 13
+"""How long a time is in epoch milliseconds, from 2001 on; another one is parsed."""
 
 
 def _is_read_anyway(data: bytes, start: int, end: int) -> bool:
@@ -84,7 +90,7 @@ _LOOKS: Mapping[str, _Look] = {
     ),
     **dict.fromkeys(FOLDED, _is_read_anyway),
 }
-"""By type; lines of any other may be passed over where they are plain."""
+"""By type; lines of any other may be passed over where they hold nothing but data."""
 
 
 def _is_odd(data: bytes, start: int, end: int) -> bool:
