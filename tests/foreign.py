@@ -27,7 +27,7 @@ class Line:
     def having(self, **data: object) -> Line:
         """The same with other or more fields in its data; None takes one out."""
         changed = {**self.data, **data}
-        kept = {key: value for key, value in changed.items() if value is not None}
+        kept = {key: value for key, value in changed.items() if data.get(key, key) is not None}
         return attrs.evolve(self, data=kept)
 
 
