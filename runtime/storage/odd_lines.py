@@ -42,19 +42,17 @@ def odd_lines(data: bytes, where: Index, since: int, base: int = 0) -> list[int]
             if behind_data < start:  # another field behind such data would begin so
                 behind_data = data.find(b"},", start)
                 behind_data = len(data) if behind_data < 0 else behind_data
+            at = data.find(b'"time":', start + COVERED) + 7
             settled = (
                 behind_data >= end
                 and data.startswith(b"}}", end - 3)
-                and data.startswith(b',"data":{', data.find(b'"time":', start + COVERED) + _TIME)
+                and data.startswith(b',"data":{', at + 13)  # from 2001 on a time is so long
+                and data[at : at + 13].isdigit()
             )
         if not settled and _is_odd(data, start, end):
             odd.append(place)
         start = end
     return odd
-
-
-_TIME = len(b'"time":') + 13
-"""How long a time is in epoch milliseconds, from 2001 on; another one is parsed."""
 
 
 def _is_read_anyway(data: bytes, start: int, end: int) -> bool:
