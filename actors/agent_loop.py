@@ -14,6 +14,7 @@ from actors.seams import StartSource
 from actors.session_log import SessionLog
 from actors.step import LoopInstance
 from actors.turn import Cancel, open_turn, run_turn
+from runtime.closing import INTERRUPTED, closers
 from runtime.envelope import Draft
 from runtime.events import EndReason, Trigger
 from runtime.messages import USER, Source
@@ -115,7 +116,8 @@ class AgentLoop:
         if restarted:
             self._instance = self._make_instance("resume")
             self._had_a_turn = set()
-            await self._log.append(*self._log.live.repair.closers(), flush=True)
+            left_open = closers(self._log.live.rules.standing, INTERRUPTED)
+            await self._log.append(*left_open, flush=True)
         task_status.started()
         if restarted or self._continues:
             await self._recover()

@@ -16,7 +16,6 @@ import trio
 
 from actors.kernel import Mail, Mailbox, Promise, waiting_chain
 from actors.session_log import (
-    FOLDED,
     Append,
     Claim,
     Committed,
@@ -27,9 +26,10 @@ from actors.session_log import (
     StepBoundary,
 )
 from actors.stores import Grant
+from runtime.closing import INTERRUPTED, closers
 from runtime.envelope import Draft, Event, draft
 from runtime.errors import Broken, Refused
-from runtime.events import InboxQueued, Owner, SessionOwner, SessionReleased, StepStart
+from runtime.events import FOLDED, InboxQueued, Owner, SessionOwner, SessionReleased, StepStart
 from runtime.rules import Inbox
 
 _log = logging.getLogger("refold")
@@ -143,7 +143,7 @@ class _Writer:
             return
         now = self._clock()
         timed = [(made, now) for made in opening]
-        timed += [(made, live.repair.time) for made in live.repair.closers()]
+        timed += [(made, live.time) for made in closers(live.rules.standing, INTERRUPTED)]
         events = [self._apply(made, time) for made, time in timed]
         self._write(events)
         for event in events:
@@ -175,7 +175,7 @@ class _Writer:
         return promise
 
     def _open_step(self, turn: int, claims: tuple[Claim, ...]) -> StepBoundary:
-        step = self._live.rules.structure.last_step + 1
+        step = self._live.rules.standing.last_step + 1
         messages = [made for claim in claims for made in _drafts_of(claim)]
         events = self._commit((*messages, draft(StepStart(turn, step))))
         return StepBoundary(self._live.session_id, turn, step, events[-1].seq)

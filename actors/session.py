@@ -31,12 +31,11 @@ from actors.step import LoopInstance
 from actors.stores import Grant, Store
 from actors.wire import Model
 from runtime.envelope import decode_line
-from runtime.errors import HistoryUnbalanced
-from runtime.events import SURFACE, EndReason, Owner
+from runtime.events import CATALOGUE, EndReason, Owner
 from runtime.llm.chunks import Chunk
 from runtime.llm.providers import Provider
 from runtime.request import rebuild_request
-from runtime.rules import last_balanced_end
+from runtime.rules.soundness import refusal
 from runtime.session import Session
 from runtime.storage.errors import Fenced, LogFailed, StoreFull
 from runtime.storage.reader import LogReader
@@ -154,11 +153,9 @@ _LOOP = Spec(
 
 def _check_history(live: LiveLog, grant: Grant, options: AgentOptions, host: Host) -> None:
     """Refuse what cannot go on before anything is written; the open step's calls get results."""
-    step = live.rules.structure.step
-    unanswered = live.rules.pairing.unbalanced(() if step is None else step.waiting)
-    if unanswered:
-        balanced = last_balanced_end(grant.events((*SURFACE, "turn/end")))
-        raise HistoryUnbalanced(unanswered, balanced)
+    refused = refusal(live.rules, lambda: grant.events(CATALOGUE))
+    if refused is not None:
+        raise refused
     configure(options, live.session.header, host.find)
 
 

@@ -14,13 +14,11 @@ import trio
 
 from actors.kernel import Ask, Promise, Ref
 from actors.stores import Progress
+from runtime.closing import is_real
 from runtime.envelope import Draft, Event
 from runtime.errors import ReentrantAppend
-from runtime.events import SURFACE
 from runtime.header import EpochHeader
-from runtime.repair import Repair
 from runtime.rules import Rules
-from runtime.rules.inbox import InboxMark
 from runtime.session import Session
 from runtime.turns import Answers
 
@@ -114,16 +112,6 @@ class Sealed:
     generation: int
 
 
-FOLDED = frozenset(
-    {
-        *SURFACE,
-        *("request/header", "turn/start", "turn/end", "inbox/queued", "inbox/removed"),
-        *("compact/start", "compact/summary", "compact/end"),
-    }
-)
-"""The types that matter to the folds of a live log once their step is over."""
-
-
 class LiveLog:
     """The folds of one live session; only its log writer changes them."""
 
@@ -142,14 +130,15 @@ class LiveLog:
         self.session = Session(retain=False)
         self.rules = Rules(self.session.surface, self._seed_length)
         self.answers = Answers(self._seed_length)
-        self.repair = Repair(self._seed_length)
+        self.time = 0
+        """That of the last event but for `session/*`, which closers repeat."""
 
     def let_go(self) -> None:
         """Drop what the log folds to but for its length and its pending input; for parking."""
-        next_seq, pending = self.session.next_seq, dict(self.rules.inbox.pending)
+        next_seq, pending = self.session.next_seq, self.rules.inbox.mark()
         self._begin()
         self.session.pass_over(next_seq)
-        self.rules.inbox.restore(InboxMark(pending), next_seq)
+        self.rules.inbox.restore(pending, next_seq)
 
     @property
     def durable_seq(self) -> int:
@@ -163,7 +152,8 @@ class LiveLog:
     def follow(self, event: Event) -> None:
         """Fold an event that is committed for good."""
         self.answers.apply(event)
-        self.repair.feed(event)
+        if is_real(event):
+            self.time = event.time
         if event.type == "step/start":
             generation = self.session.surface.replace_generation
             self._boundary = (event.seq, self.session.message_count, generation)

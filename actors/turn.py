@@ -14,22 +14,12 @@ from actors.invariants import InvariantViolation
 from actors.kernel import ActorCrashed, ActorStopped
 from actors.session_log import SessionLog
 from actors.step import LoopInstance
+from runtime.closing import NOT_STARTED, Why, closers
 from runtime.envelope import Draft, draft
 from runtime.errors import Refused
-from runtime.events import (
-    CompactEnd,
-    EndReason,
-    StepEnd,
-    ToolError,
-    ToolResult,
-    Trigger,
-    TurnEnd,
-    TurnStart,
-)
+from runtime.events import EndReason, StepEnd, ToolError, Trigger, TurnStart
 from runtime.json import clean_text
 from runtime.llm.failures import LlmFailure
-from runtime.messages import TextBlock
-from runtime.repair import NOT_STARTED
 from runtime.storage.errors import Fenced, LogFailed, StoreFull
 
 _log = logging.getLogger("refold")
@@ -78,7 +68,7 @@ class Progress:
 
 async def open_turn(log: SessionLog, queued: Sequence[Draft], trigger: Trigger) -> list[int]:
     """Append `queued` and `turn/start` as one batch; returns the seqs of the queued entries."""
-    number = log.live.rules.structure.turn + 1
+    number = log.live.rules.standing.turn + 1
     events = await log.append(*queued, draft(TurnStart(number, trigger)))
     return [event.seq for event in events[:-1]]
 
@@ -150,7 +140,7 @@ def _said(error: Exception) -> str:
 
 
 def _error(instance: LoopInstance, message: str, code: str) -> EndReason:
-    step = instance.log.live.rules.structure.last_step
+    step = instance.log.live.rules.standing.last_step
     return EndReason("error", step=step, message=clean_text(message), code=code)
 
 
@@ -182,26 +172,18 @@ async def _steps(instance: LoopInstance, progress: Progress) -> EndReason:
 
 async def _close(log: SessionLog, reason: EndReason, progress: Progress) -> None:
     """Give every open call a result, end the step and the turn, durably."""
-    turn = log.live.rules.structure.turn
     with trio.move_on_after(CLOSE_SECONDS, shield=True):
-        drafts = [*_closers(log, progress), draft(TurnEnd(turn, reason))]
+        drafts = closers(log.live.rules.standing, _aborted(reason), progress.context)
         await log.append(*drafts, flush=True)
         return
     raise LogFailed(log.session_id, f"no answer in {CLOSE_SECONDS:g} s", log.live.durable_seq)
 
 
-def _closers(log: SessionLog, progress: Progress) -> list[Draft]:
-    rules = log.live.rules
-    drafts = []
-    if rules.bracket is not None:
-        drafts.append(draft(CompactEnd(rules.bracket.turn, error="aborted")))
-    step = rules.structure.step
-    if step is None:
-        return drafts
-    for call_id in step.waiting:
-        started_at = step.started.get(call_id)
-        code, text = ("NOT_STARTED", NOT_STARTED) if started_at is None else ("ABORTED", ABORTED)
-        error = ToolError("ToolAborted", code)
-        result = ToolResult(step.turn, step.number, call_id, (TextBlock(text),), True, error)
-        drafts.append(draft(result, cites=None if started_at is None else (started_at,)))
-    return [*drafts, *progress.context, draft(StepEnd(step.turn, step.number))]
+def _aborted(reason: EndReason) -> Why:
+    """A turn that is ended from here: what ran was told to stop."""
+    return Why(
+        reason,
+        "aborted",
+        (NOT_STARTED, ToolError("ToolAborted", "NOT_STARTED")),
+        (ABORTED, ToolError("ToolAborted", "ABORTED")),
+    )

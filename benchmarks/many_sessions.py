@@ -103,7 +103,7 @@ async def run(load: Load, folder: Path) -> Found:
                 nursery.start_soon(converse, agent, load.turns, seconds)
         cpu = time.process_time() - spent
         parked = sum(agent.parked for agent in idle)
-        finished = sum(agent.log.live.rules.structure.turn for agent in busy)
+        finished = sum(agent.log.live.rules.standing.turn for agent in busy)
     return Found(load, before, held_idle, tuple(seconds), cpu, parked, finished)
 
 

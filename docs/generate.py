@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 if str(ROOT) not in sys.path:  # a checkout that is not installed
     sys.path.insert(0, str(ROOT))
 
-from runtime import events  # noqa: E402 - the line above makes it importable
+from runtime import events, rules  # noqa: E402 - the line above makes it importable
 from runtime.codec import camel  # noqa: E402 - as above
 from runtime.json import Json  # noqa: E402 - as above
 from runtime.llm.chunks import CHUNKS, Chunk  # noqa: E402 - as above
@@ -47,6 +47,20 @@ durable when it was written, and how many lines of its batch follow.
 
 A field marked *optional* is left out when there is nothing to say; it is never `null`. A type that
 this list does not have is kept as it is and reaches no model.
+
+Versions of refold read each other's logs. An event that says where the log stands (turns, steps,
+calls, seals, inbox, compaction, owner) may have more fields and other kinds than are given here:
+it is read by its type and the fields that are needed, and kept as it is. Where a needed one is
+missing, the log can be read, `refold check` names the place, and `resume` and `fork` refuse the
+history with the last end of a turn before it. A surface event, a request header and the keys of a
+line are read to the letter, since a model is shown what they say.
+"""
+
+RULES = """\
+## The rules: what an event may be after those before it
+
+The log writer refuses an event that breaks one of these, and nothing changes; of a log from
+elsewhere, `refold check` reports each by its number.
 """
 
 PLAIN: dict[Any, str] = {
@@ -63,11 +77,18 @@ def document() -> str:
     """The whole text of docs/events.md."""
     surface = "Surface events: each becomes one message of the requests after it"
     others = {name: cls for name, cls in events.CATALOGUE.items() if name not in events.SURFACE}
-    parts = [HEAD, *_chapter(surface, events.SURFACE)]
+    parts = [HEAD, RULES, *_rules(), *_chapter(surface, events.SURFACE)]
     parts += _chapter("Log events: everything else that happened", others)
     parts += ["## Shapes inside events\n", *_union("Block", BLOCKS), *_union("Chunk", CHUNKS)]
     parts += [_section(cls.__name__, cls, 3) for cls in _inner_shapes()]
     return "\n".join(parts)
+
+
+def _rules() -> Iterator[str]:
+    """The rules and their reasons, as they stand above the code."""
+    _, numbered, reasons, *_ = inspect.cleandoc(rules.__doc__ or "").split("\n\n")
+    yield f"{numbered}\n"
+    yield f"{reasons}\n"
 
 
 def _chapter(title: str, table: dict[str, type]) -> Iterator[str]:

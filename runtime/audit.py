@@ -77,7 +77,7 @@ class RequestAudit:
             case RequestSealed() as seal if self.step is not None:
                 seals = (*self.step.seals, (event.seq, seal))
                 self.step = attrs.evolve(self.step, seals=seals)
-            case _ if event.type in ("step/end", "turn/end"):
+            case _ if event.type in _ENDS:
                 self.step = None
 
     def expected(self, codec: str) -> Digests:
@@ -104,7 +104,9 @@ class RequestAudit:
         return digests
 
 
-_FOLLOWED = frozenset({"request/header", "step/start", "request/sealed", "step/end", "turn/end"})
+_ENDS = ("step/end", "turn/end", "turn/start")
+
+_FOLLOWED = frozenset({"request/header", "step/start", "request/sealed", *_ENDS})
 
 FOLLOWED = frozenset({*SURFACE, "request/header"})
 """What an audit must be fed of the events before a log's last step; of later ones all."""
@@ -143,6 +145,8 @@ class _Running:
             raise Unexplained(f"call {self._open_calls[0]!r} has no result before seq {event.seq}")
         elif isinstance(event.data, AssistantMessage):
             self._open_calls = [call.id for call in tool_calls(message.content)]
+            if len(set(self._open_calls)) < len(self._open_calls):
+                raise Unexplained(f"the message at seq {event.seq} uses a call id twice")
 
     def digests(self) -> Digests:
         if self._open_calls:

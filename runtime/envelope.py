@@ -17,6 +17,7 @@ from runtime import codec
 from runtime.errors import InvalidEvent, LegacyEvent
 from runtime.events import CATALOGUE, SURFACE, UnknownEvent, type_of
 from runtime.json import Json, encode
+from runtime.odd_events import read_odd
 
 LEGACY_TYPE = "request/header-delta"
 HEADER_REASONS = ("initial", "resume", "change")
@@ -47,10 +48,17 @@ class Event:
 
     @cached_property
     def data(self) -> Any:
-        """The typed data: a class of the catalogue, or `UnknownEvent`."""
+        """The typed data: a class of the catalogue, or `UnknownEvent`.
+
+        A structural event of another version has what `runtime.odd_events` reads of it.
+        """
         if self._known is not None:
             return self._known
-        return _structure(self.type, orjson.loads(self.encoded)["data"], self.seq)
+        data = orjson.loads(self.encoded)["data"]
+        typed = _structure(self.type, data, self.seq)
+        if isinstance(typed, UnknownEvent):
+            return read_odd(self.type, data) or typed
+        return typed
 
 
 @attrs.frozen
@@ -149,7 +157,8 @@ def _parse_fields(
     refuse_legacy(type_, record["data"], seq)
     if not record.keys() <= _ENVELOPE:
         unknown = ", ".join(sorted(record.keys() - _ENVELOPE))
-        raise InvalidEvent(type_, f"has unknown envelope fields: {unknown}", seq)
+        problem = f"has unknown envelope fields: {unknown}; if a newer refold wrote it, upgrade"
+        raise InvalidEvent(type_, problem, seq)
     fields = _Fields(type_, _parse_seqs(record, type_, seq), _parse_op(record, type_, seq))
     _check_surface_fields(fields, seq)
     return type_, record["data"], fields.source_event_seqs, fields.surface_op
@@ -194,12 +203,18 @@ def _parse_op(record: Mapping[str, Any], type_: str, seq: int | None) -> Surface
     raise InvalidEvent(type_, "has a surfaceOp that is neither append nor a replacement", seq)
 
 
+_NO_MESSAGE = (
+    "is log-only here and cannot carry surface fields; if a newer refold wrote it as a message, "
+    "upgrade"
+)
+
+
 def _check_surface_fields(event: Draft | _Fields, seq: int | None) -> None:
     if event.type in SURFACE:
         if event.surface_op is None:
             raise InvalidEvent(event.type, "is a surface event and lacks its surfaceOp", seq)
     elif event.surface_op is not None or event.source_event_seqs is not None:
-        raise InvalidEvent(event.type, "is log-only and cannot carry surface fields", seq)
+        raise InvalidEvent(event.type, _NO_MESSAGE, seq)
     seqs = event.source_event_seqs
     if seqs is not None and (not seqs or len(set(seqs)) != len(seqs)):
         raise InvalidEvent(event.type, "has sourceEventSeqs that is empty or has doubles", seq)

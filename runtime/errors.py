@@ -91,7 +91,7 @@ class SeqGap(Refused):
 
 @attrs.define(eq=False)
 class RuleBroken(Refused):
-    """An event that the relational rules of design 2.9 do not allow here."""
+    """An event that a relational rule does not allow here; see `runtime.rules`."""
 
     rule: int
     seq: int
@@ -198,21 +198,55 @@ class NoRequestHeader(Refused):
 
 @attrs.define(eq=False)
 class HistoryUnbalanced(Refused):
-    """Tool calls of closed steps that never got a result (design 3.3).
+    """A history in which calls and results do not belong together; no provider takes one.
 
-    `seqs` are those of the messages that hold them; `fork_at` is the last `turn/end` where every
-    call had its result, None where there is none.
+    `seqs` are those of messages that hold a call without its result, `orphans` of results that
+    answer no call of the message before them, `doubled` of messages that use a call id twice.
+    `fork_at` is the last `turn/end` without any of these, None where there is none.
     """
 
     seqs: tuple[int, ...]
     fork_at: int | None = None
+    orphans: tuple[int, ...] = ()
+    doubled: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        seqs = ", ".join(map(str, self.seqs))
-        advice = "start a new session, since no turn ended before them"
-        if self.fork_at is not None:
-            advice = f"fork the session at seq {self.fork_at}, the last turn/end without any"
+        found = {
+            "the assistant messages at seq {} hold tool calls that were never answered": self.seqs,
+            "the tool results at seq {} answer no open call of the message before": self.orphans,
+            "the assistant messages at seq {} use a call id twice": self.doubled,
+        }
+        told = [text.format(_listed(seqs)) for text, seqs in found.items() if seqs]
+        return f"{', '.join(told)}; such a history is never sent: {_fork_advice(self.fork_at)}"
+
+
+@attrs.define(eq=False)
+class HistoryUnreadable(Refused):
+    """A log whose events do not say where it stands; another version or program wrote them.
+
+    `places` gives seq, type and lacking field of each. `fork_at` is the last `turn/end` before
+    them, None where there is none.
+    """
+
+    places: tuple[tuple[int, str, str], ...]
+    fork_at: int | None = None
+
+    def __str__(self) -> str:
+        seq, type_, field = self.places[0]
+        others = tuple(place[0] for place in self.places[1:])
+        more = f" (as do the events at seq {_listed(others)})" if others else ""
         return (
-            f"the assistant messages at seq {seqs} hold tool calls that were never answered; such "
-            f"a history is never sent: {advice}"
+            f"the {type_} at seq {seq} lacks a readable {field!r}{more}, so that nobody knows "
+            "where the session stands: upgrade refold if a newer one wrote it, or "
+            f"{_fork_advice(self.fork_at)}"
         )
+
+
+def _listed(seqs: tuple[int, ...]) -> str:
+    return ", ".join(map(str, seqs))
+
+
+def _fork_advice(fork_at: int | None) -> str:
+    if fork_at is None:
+        return "start a new session, since no turn ended before them"
+    return f"fork the session at seq {fork_at}, the last turn/end without any"

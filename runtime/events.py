@@ -348,6 +348,18 @@ CATALOGUE: dict[str, type] = {
     "todo/write": TodoWrite,
 }
 
+FOLDED = frozenset(
+    {
+        *SURFACE,
+        *("request/header", "turn/start", "turn/end", "inbox/queued", "inbox/removed"),
+        *("compact/start", "compact/summary", "compact/end"),
+    }
+)
+"""The types that matter to what a live log folds to once their step is over.
+
+An opening reads these of earlier steps, and of others what it must not pass over.
+"""
+
 _TYPES: dict[type, str] = {cls: type_ for type_, cls in CATALOGUE.items()}
 
 

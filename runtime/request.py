@@ -14,6 +14,7 @@ from runtime.header import EpochHeader, RequestHeader
 from runtime.json import encode
 from runtime.messages import Message
 from runtime.session import Session
+from runtime.standing import STEP_ENDS
 
 
 @attrs.frozen
@@ -49,9 +50,7 @@ def build_request(header: EpochHeader, derived: tuple[Message, ...]) -> Request:
     return Request(header, header.message_prefix + derived)
 
 
-_SEALING = frozenset(
-    {"request/sealed", "assistant/chunk", "assistant/message", "tool/call", "step/end", "turn/end"}
-)
+_SEALING = STEP_ENDS | {"request/sealed", "assistant/chunk", "assistant/message", "tool/call"}
 
 
 def rebuild_request(log: Iterable[Event], step_start_seq: int) -> Request:

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 import attrs
 
+from runtime import standing
 from runtime.envelope import Event
 from runtime.errors import NoSuchStep
-from runtime.events import RequestSealed, StepStart
+from runtime.events import RequestSealed
+from runtime.standing import STEP_ENDS, Standing
 
 
 @attrs.frozen
@@ -28,27 +30,19 @@ class Step:
         return f"{self.turn}.{self.step}"
 
 
-_ENDS = {"step/start": 0, "turn/start": 0, "turn/end": 0, "step/end": 1}
-"""What ends an open step, and how many of its own events that is."""
-
-
 def list_steps(events: Sequence[Event]) -> list[Step]:
     """Every step of a log, in order; one that is still open ends where the log does."""
     found: list[Step] = []
-    opened: Step | None = None
+    at = Standing()
     for event in events:
-        if opened is not None and event.type in _ENDS:
-            found.append(attrs.evolve(opened, end=event.seq + _ENDS[event.type]))
-            opened = None
-        if isinstance(event.data, StepStart):
-            opened = Step(event.data.turn, event.data.step, event.seq, event.seq)
-        elif opened is not None and event.type == "request/sealed":
-            opened = attrs.evolve(opened, seal=_seal(event) or opened.seal)
-    return found if opened is None else [*found, attrs.evolve(opened, end=len(events))]
+        before, at = at, at.after(event)
+        if before.step is not None and before.step is not at.step and event.type in STEP_ENDS:
+            found.append(_step(before.step, event.seq + (event.type == "step/end")))
+    return found if at.step is None else [*found, _step(at.step, len(events))]
 
 
-def _seal(event: Event) -> RequestSealed | None:
-    return event.data if isinstance(event.data, RequestSealed) else None
+def _step(step: standing.Step, end: int) -> Step:
+    return Step(step.turn, step.number, step.start, end, step.seal)
 
 
 def find_step(events: Sequence[Event], wanted: str) -> Step:

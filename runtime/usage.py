@@ -19,6 +19,7 @@ from runtime.events import (
 )
 from runtime.header import EpochHeader, RequestHeader
 from runtime.llm.chunks import Usage, UsageChunk
+from runtime.standing import Standing
 
 
 @attrs.frozen
@@ -89,24 +90,27 @@ class _Fold:
         self._header: EpochHeader | None = None
         self._seal: RequestSealed | None = None
         self._breaks: list[Break] = []
+        self._at = Standing()
 
     def feed(self, event: Event) -> None:
         if isinstance(event.surface_op, Replace):
             self._breaks.append(Break("replacement", event.seq, replaced=event.surface_op))
         if event.type == "assistant/chunk" and b'"usage"' not in event.encoded:
             return  # most of a log is chunks, and building their data would cost the most
+        self._at = self._at.after(event)
+        in_step = self._at.step is not None and not isinstance(event.surface_op, Replace)
         match event.data:
             case RequestHeader(header=header, reason=reason):
                 self._follow_header(event.seq, header, reason)
             case StepStart(turn=turn, step=step):
                 self.rows.append(StepUsage(turn, step, event.seq))
-            case RequestSealed() as seal if self.rows:
+            case RequestSealed() as seal if in_step:
                 self._take_seal(seal)
-            case AssistantMessage(usage=usage) if self.rows:
+            case AssistantMessage(usage=usage) if in_step:
                 self._take_usage(usage)
-            case AssistantChunk(chunk=UsageChunk(usage=usage)) if self.rows:
+            case AssistantChunk(chunk=UsageChunk(usage=usage)) if in_step:
                 self._take_usage(usage)
-            case LlmRetry() if self.rows:
+            case LlmRetry() if in_step:
                 self._update(retries=self.rows[-1].retries + 1)
 
     def _follow_header(self, seq: int, header: EpochHeader, reason: str) -> None:

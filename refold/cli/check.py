@@ -14,7 +14,7 @@ from refold.cli.options import json_option, store_option
 from refold.cli.progress import watched
 from refold.cli.report import Report, examine
 from refold.render import plural, styled, to_json, visible_line
-from runtime.errors import RefoldError, Refused
+from runtime.errors import HistoryUnbalanced, HistoryUnreadable, RefoldError, Refused
 from runtime.storage import FileCorrupt, Sessions
 from runtime.storage.head import HEAD
 
@@ -56,11 +56,12 @@ def command(
     """Is a log whole, and is it one that the rules allow? Nothing is changed.
 
     Integrity: framing and checksum chain, the head file, a torn tail, files of dropped bytes and
-    whether an event reports them. Rules: what every event may be after those before it, and tool
-    calls that never got a result. With --all also sessions that are gone though their head files
-    are there, and the pages and indexes of a SQLite file. Exit code 1 where a rule is broken, a
-    tail is torn, a session is gone or there is nothing to check, 4 where a log or a SQLite file is
-    damaged, 3 where it or the store cannot be read.
+    whether an event reports them. Rules: what every event may be after those before it, and whether
+    a session can go on with them: tool calls without results, results without calls, events that
+    lack what says where the log stands. With --all also sessions that are gone though their head
+    files are there, and the pages and indexes of a SQLite file. Exit code 1 where a rule is broken,
+    a tail is torn, a session is gone or there is nothing to check, 4 where a log or a SQLite file
+    is damaged, 3 where it or the store cannot be read.
 
     \b
     Examples:
@@ -159,6 +160,18 @@ def _as_json(report: Report) -> dict[str, Any]:
         "brokenRules": [
             {"seq": b.seq, "rule": b.rule, "problem": b.problem} for b in report.broken
         ],
-        "unanswered": [] if report.unbalanced is None else report.unbalanced.seqs,
+        **_history_as_json(report.unusable),
         "forkAt": report.fork_at,
+    }
+
+
+def _history_as_json(unusable: HistoryUnbalanced | HistoryUnreadable | None) -> dict[str, Any]:
+    """The seqs of events that a session cannot go on with, by what is wrong with them."""
+    calls = unusable if isinstance(unusable, HistoryUnbalanced) else HistoryUnbalanced(())
+    unreadable = unusable.places if isinstance(unusable, HistoryUnreadable) else ()
+    return {
+        "unanswered": calls.seqs,
+        "orphans": calls.orphans,
+        "doubled": calls.doubled,
+        "unreadable": [place[0] for place in unreadable],
     }

@@ -15,9 +15,9 @@ from refold.cli.opening import ReadLog, locate, read_log
 from refold.cli.options import json_option, store_option
 from refold.render import to_json
 from runtime.envelope import Event
-from runtime.errors import HistoryUnbalanced, Refused
+from runtime.errors import Refused
 from runtime.events import TurnEnd
-from runtime.rules import last_balanced_end, unanswered
+from runtime.rules.soundness import refusal_of
 from runtime.steps import find_step
 from runtime.storage import LogCorrupt, SessionHeader, Sessions
 from runtime.storage.fork import fork_point
@@ -63,8 +63,9 @@ def command(session: str, at: str | None, name: str | None, as_json: bool, store
 
     A session forks where a turn has ended, by default the last one: the bytes up to there are
     copied as they are, so the requests of the fork begin with those of its parent. The parent is
-    not changed, and may be running. A history that holds tool calls without results is refused, and
-    the last turn before them named: give it with --at.
+    not changed, and may be running. A history that no session can go on with is refused, such as
+    one that holds tool calls without results, and the last turn before that named: give it with
+    --at.
 
     \b
     Examples:
@@ -92,7 +93,7 @@ def command(session: str, at: str | None, name: str | None, as_json: bool, store
 
 
 def _check_history(log: ReadLog, at: int | None) -> None:
-    """Raise `HistoryUnbalanced` for a fork that could never be gone on with.
+    """Raise why a fork could never be gone on with, and where one could.
 
     What the store refuses is left to it, with its own words.
     """
@@ -101,9 +102,9 @@ def _check_history(log: ReadLog, at: int | None) -> None:
     end = fork_point(log.scan, at).seq + 1
     if len(log.events) < end:
         log.complete()
-    calls = unanswered(log.events[:end])
-    if calls:
-        raise HistoryUnbalanced(calls, last_balanced_end(log.events[:end]))
+    refused = refusal_of(log.events[:end])
+    if refused is not None:
+        raise refused
 
 
 def _seq(log: ReadLog, at: str) -> int:

@@ -16,6 +16,7 @@ from refold.cli.progress import watched
 from refold.render import plural, to_json
 from runtime.envelope import Event, decode_line
 from runtime.errors import Broken, InvalidSessionId, Refused
+from runtime.rules.soundness import refusal_of
 from runtime.session import Session
 from runtime.storage import (
     LogCorrupt,
@@ -84,7 +85,8 @@ def command(file: Path, wanted: str | None, as_json: bool, store: Sessions) -> N
     The lines of a log that refold wrote are copied as they are. A log without checksums gets them;
     the data of its events is kept byte for byte and nothing is added. What no log may hold is
     refused before anything is written, and so is a log of whose events none is whole. A torn tail
-    behind others is left out and told. No session is ever overwritten.
+    behind others is left out and told, and so is a history that no session can go on with. No
+    session is ever overwritten.
 
     \b
     Examples:
@@ -93,6 +95,8 @@ def command(file: Path, wanted: str | None, as_json: bool, store: Sessions) -> N
     """
     taken = _read(file, None if wanted is None else check_session_id(wanted))
     store.adopt(taken.header, taken.lines)
+    if taken.unusable is not None:
+        say(f"no session goes on with this history: {taken.unusable}")
     if taken.left_out:
         say(f"{plural(taken.left_out, 'byte')} at the end of {file} are no whole event; left out")
     if as_json:
@@ -106,7 +110,7 @@ def command(file: Path, wanted: str | None, as_json: bool, store: Sessions) -> N
 class Taken:
     """A log as it will stand in the store: `lines` are its framed events, `chain` ends them.
 
-    `left_out` counts the bytes of a torn tail.
+    `left_out` counts the bytes of a torn tail; `unusable` says why no session can go on with it.
     """
 
     header: SessionHeader
@@ -115,6 +119,7 @@ class Taken:
     chain: int
     foreign: bool
     left_out: int
+    unusable: Refused | None = None
 
 
 def _read(file: Path, wanted: str | None) -> Taken:
@@ -135,7 +140,7 @@ def _read(file: Path, wanted: str | None) -> Taken:
         header, lines = reframe(attrs.evolve(header, durability="power"), events)
         chain = scan(frame_header(header) + lines, header.id, path=str(file)).chain
     left_out = 0 if found.torn is None else found.torn.dropped_bytes
-    return Taken(header, lines, len(events), chain, foreign, left_out)
+    return Taken(header, lines, len(events), chain, foreign, left_out, refusal_of(events))
 
 
 def _scan(data: bytes, session: str, file: Path) -> Scan:
@@ -191,4 +196,5 @@ def _as_json(taken: Taken) -> dict[str, Any]:
         "events": taken.events,
         "foreign": taken.foreign,
         "leftOutBytes": taken.left_out,
+        "unusable": None if taken.unusable is None else str(taken.unusable),
     }

@@ -108,8 +108,8 @@ class Plan:
     def limits(self) -> list[str]:
         """What is wrong with what the events say, a line each, which no repair changes."""
         found = [*map(str, self.report.broken)]
-        if self.report.unbalanced is not None:
-            found.append(str(self.report.unbalanced))
+        if self.report.unusable is not None:
+            found.append(str(self.report.unusable))
         if isinstance(self.report.error, DAMAGE) and self.salvage is None:
             found.append(str(self.report.error))
         return found

@@ -11,11 +11,12 @@ from refold.cli.opening import Place
 from refold.cli.progress import watched
 from refold.cli.state import holder
 from refold.render import plural
+from runtime.closing import interrupted_turn_closers
 from runtime.envelope import Event, decode_line
-from runtime.errors import HistoryUnbalanced, RefoldError, RuleBroken
+from runtime.errors import HistoryUnbalanced, HistoryUnreadable, RefoldError, RuleBroken
 from runtime.events import Owner, SessionRecovered
-from runtime.repair import interrupted_turn_closers
-from runtime.rules import broken_rules, last_balanced_end, unanswered
+from runtime.rules import broken_rules
+from runtime.rules.soundness import last_sound_end, refusal_of
 from runtime.storage import LogCorrupt, Scan, Torn
 from runtime.storage.head import Beside, Head
 
@@ -26,7 +27,7 @@ class Report:
 
     `head` is what the head file vouches for, `head_damaged` whether there is one that cannot be
     trusted. `quarantine` gives, for each file of dropped bytes, the seq of the event that reports
-    it; `unbalanced` tells of tool calls that never got a result; `fork_at` is the last `turn/end`
+    it; `unusable` tells why no session can go on with it; `fork_at` is the last `turn/end`
     before whatever is wrong with the history; `closers` counts the events that close an open turn;
     `owner` is who has the session open.
     With an `error` all but it speaks of what is readable before.
@@ -40,7 +41,7 @@ class Report:
     head_damaged: bool = False
     quarantine: tuple[tuple[str, int | None], ...] = ()
     broken: tuple[RuleBroken, ...] = ()
-    unbalanced: HistoryUnbalanced | None = None
+    unusable: HistoryUnbalanced | HistoryUnreadable | None = None
     fork_at: int | None = None
     closers: int = 0
     owner: Owner | None = None
@@ -49,8 +50,8 @@ class Report:
     @property
     def findings(self) -> list[str]:
         """What is wrong, a line each."""
-        calls = [] if self.unbalanced is None else [str(self.unbalanced)]
-        return [*self._of_the_file(), *map(str, self.broken), *calls]
+        unusable = [] if self.unusable is None else [str(self.unusable)]
+        return [*self._of_the_file(), *map(str, self.broken), *unusable]
 
     def _of_the_file(self) -> Iterator[str]:
         if self.error is not None:
@@ -76,7 +77,7 @@ class Report:
         for name, seq in self.quarantine:
             if seq is not None:
                 yield f"{name} holds the dropped bytes that seq {seq} reports"
-        if self.closers and self.error is None:
+        if self.closers and self.error is None and self.unusable is None:
             yield f"a turn is open; {self._what_becomes_of_it()}"
         if self.foreign:
             yield "not written by refold: its lines have no checksums"
@@ -138,19 +139,18 @@ def _read(report: Report, found: Scan) -> Report:
         report = attrs.evolve(report, quarantine=tuple(_reported(report.quarantine, events)))
         return _judged(report, events, found.header.seed_length or 0)
     except DAMAGE as damage:
-        return attrs.evolve(report, error=damage, fork_at=last_balanced_end(events))
+        return attrs.evolve(report, error=damage, fork_at=last_sound_end(events))
 
 
 def _judged(report: Report, events: Sequence[Event], seed_length: int) -> Report:
     read = watched(events, lambda event: f"checking {report.session}, seq {event.seq}")
-    calls = unanswered(events)
-    fork_at = last_balanced_end(events) if calls else None
+    unusable = refusal_of(events)
     return attrs.evolve(
         report,
         broken=tuple(broken_rules(read, seed_length)),
         closers=len(interrupted_turn_closers(events, seed_length)),
-        unbalanced=HistoryUnbalanced(calls, fork_at) if calls else None,
-        fork_at=fork_at,
+        unusable=unusable,
+        fork_at=None if unusable is None else unusable.fork_at,
     )
 
 

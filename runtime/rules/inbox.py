@@ -1,7 +1,7 @@
-"""The inbox: a session's durable pending input, and rule 9 (design 2.9).
+"""The inbox: a session's durable pending input, and rule 9.
 
-An entry is pending while no message cites it and no `inbox/removed` names it. In a fork the
-entries below `seed_length` are the parent's and are ignored.
+An entry is pending while no message cites it and no `inbox/removed` names it. What is pending at a
+fork's beginning is its parent's and stays with it, as do the keys: see `leave_parent`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ import attrs
 from runtime.envelope import Draft, Event
 from runtime.events import InboxQueued, InboxRemoved
 from runtime.messages import Block
-from runtime.rules.structure import Problem
+from runtime.rules.table import Problem
+
+KINDS, TARGETS = ("prompt", "steer", "inject"), ("turn", "step")
+"""Of the entries that this version can turn into messages."""
 
 
 @attrs.frozen
 class InboxMark:
     pending: dict[int, InboxQueued]
+    foreign: frozenset[int] = frozenset()
 
 
 @attrs.frozen
@@ -36,30 +40,43 @@ class Known:
 class Inbox:
     """The live fold; `pending` keeps the order in which entries were queued."""
 
-    def __init__(self, seed_length: int = 0) -> None:
-        self._seed_length = seed_length
+    def __init__(self) -> None:
         self._pending: dict[int, InboxQueued] = {}
+        self._foreign: set[int] = set()  # pending too, of a kind that no turn here can take
         self._queued: set[int] = set()
         self._by_key: dict[str, Known] = {}
 
     @property
     def pending(self) -> Mapping[int, InboxQueued]:
+        """What a turn may take; not what another version queued as a kind of its own."""
         return self._pending
+
+    def leave_parent(self) -> None:
+        """Forget every entry and key: what follows is a fork's own."""
+        self._pending.clear()
+        self._foreign.clear()
+        self._queued.clear()
+        self._by_key.clear()
 
     def first(self, idempotency_key: str | None) -> Known | None:
         """The entry that was queued under this key first, pending or not."""
         return None if idempotency_key is None else self._by_key.get(idempotency_key)
 
     def problem(self, event: Draft | Event) -> Problem:
-        gone = [seq for seq in self._named(event) if seq not in self._pending]
+        named = self._named(event)
+        gone = [seq for seq in named if seq not in self._pending and seq not in self._foreign]
         return (9, f"inbox entry {gone[0]} is not pending") if gone else None
 
     def apply(self, event: Event) -> None:
         for seq in self._named(event):
             self._pending.pop(seq, None)
+            self._foreign.discard(seq)
         data = event.data if event.type == "inbox/queued" else None
-        if isinstance(data, InboxQueued) and event.seq >= self._seed_length:
-            self._pending[event.seq] = data
+        if isinstance(data, InboxQueued):
+            if data.kind in KINDS and data.target in TARGETS:
+                self._pending[event.seq] = data
+            else:
+                self._foreign.add(event.seq)
             self._queued.add(event.seq)
             if data.idempotency_key is not None:
                 known = Known(event.seq, hash(data.content))
@@ -74,11 +91,11 @@ class Inbox:
         return tuple(seq for seq in event.source_event_seqs or () if seq in self._queued)
 
     def mark(self) -> InboxMark:
-        return InboxMark(dict(self._pending))
+        return InboxMark(dict(self._pending), frozenset(self._foreign))
 
     def restore(self, mark: InboxMark, next_seq: int) -> None:
         """Forget every event from `next_seq` on."""
         late = {seq for seq in self._queued if seq >= next_seq}
         self._queued -= late
         self._by_key = {key: at for key, at in self._by_key.items() if at.seq not in late}
-        self._pending = dict(mark.pending)
+        self._pending, self._foreign = dict(mark.pending), set(mark.foreign)

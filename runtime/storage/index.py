@@ -20,10 +20,11 @@ import orjson
 from runtime.storage.errors import StoreRefused
 from runtime.storage.files import open_plain, read_all, write_file
 from runtime.storage.framing import is_whole, seal
+from runtime.storage.odd_lines import odd_lines
 from runtime.storage.port import Port
 from runtime.storage.walk import Index, Link, Records
 
-_VERSION = 1
+_VERSION = 2
 
 _FEWEST = 1000
 """A log of fewer records is walked as fast as its index is read."""
@@ -52,17 +53,20 @@ class SavedIndex:
 
     def extend(self, data: bytes, kinds: list[bytes], link: Link) -> None:
         """Go on with lines of these types, after which the next must fit `link`."""
-        where, at, offset = self.where, 0, self.end
+        where, at, offset, count = self.where, 0, self.end, len(self.where)
         for kind in kinds:
             at = data.index(b"\n", at) + 1
             where.ends.append(offset + at)
             where.kinds.append(where.kind(kind))
+        where.odd += odd_lines(data, where, count, offset)
         self.link, self.log_crc = link, crc32(data, self.log_crc)
 
     @classmethod
-    def of(cls, records: Records, link: Link) -> SavedIndex:
-        """The index of a log's verified records, for going on with."""
-        return cls(records.where.first(len(records)), link, records.crc())
+    def of(cls, records: Records, link: Link, indexed: int) -> SavedIndex:
+        """The index of a log's verified records, for going on with; a saved one has `indexed`."""
+        where = records.where.first(len(records))
+        where.odd += odd_lines(records.data, where, indexed)
+        return cls(where, link, records.crc())
 
     @classmethod
     def of_new(cls, first: bytes) -> SavedIndex:
@@ -93,6 +97,7 @@ def write_index(port: Port, path: Path, saved: SavedIndex) -> None:
         "logCrc": saved.log_crc,
         "bodyCrc": crc32(body),
         "names": [name.decode("latin-1") for name in where.names],
+        "odd": where.odd,
     }
     first = seal(b"," + orjson.dumps(fields)[1:])[0]
     write_file(port, path, first + body, sync=False)
@@ -122,7 +127,7 @@ def _parse(data: bytes) -> SavedIndex | None:
     lengths, kinds = _from_little("I", body[:split]), _from_little("H", body[split:])
     ends = array("Q", accumulate(lengths, initial=fields["start"]))[1:]
     names = [name.encode("latin-1") for name in fields["names"]]
-    where = Index(fields["start"], ends, array("I", kinds), names)
+    where = Index(fields["start"], ends, array("I", kinds), names, fields["odd"])
     return SavedIndex(where, Link(*fields["link"]), fields["logCrc"])
 
 

@@ -232,6 +232,6 @@ def _opening(found: Scan, fd: int, recovered: SessionRecovered | None) -> Openin
         chain=found.chain,
         recovered=recovered,
         last_owner=None if last is None else last.owner,
-        index=SavedIndex.of(found.records, link),
+        index=SavedIndex.of(found.records, link, found.indexed),
         indexed=found.indexed,
     )

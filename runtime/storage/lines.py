@@ -94,7 +94,10 @@ class StoredRecords:
     _index: Index
 
     def since_step(self, earlier: Collection[str]) -> Iterator[Record]:
-        """All records from the last sealed step on, and before it those of the `earlier` types."""
+        """All records from the last sealed step on, and before it those of the `earlier` types.
+
+        What must not be passed over whatever its type is among them; see `odd_lines`.
+        """
         return self._read(self._index.since_step(earlier))
 
     def _read(self, places: Iterable[int]) -> Iterator[Record]:

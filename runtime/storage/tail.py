@@ -15,7 +15,8 @@ from zlib import crc32
 import attrs
 import orjson
 
-from runtime import codec
+from runtime.envelope import decode_line
+from runtime.errors import RefoldError
 from runtime.events import SessionOwner
 from runtime.storage.errors import LogCorrupt, NotFound
 from runtime.storage.foreign import read_events
@@ -94,11 +95,12 @@ class Scan:
 
 def _parse_owner(record: Record) -> LastOwner | None:
     try:
-        event = orjson.loads(record.encoded)
-        owner = codec.structure(event.get("data"), SessionOwner)
-    except (codec.Misfit, orjson.JSONDecodeError):
+        event = decode_line(record.encoded)
+    except RefoldError:
         return None
-    return LastOwner(owner, event["time"], released=False)
+    if not isinstance(event.data, SessionOwner):
+        return None
+    return LastOwner(event.data, event.time, released=False)
 
 
 def scan(

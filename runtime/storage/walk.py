@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection, Iterator, Sequence
+from heapq import merge
 from typing import NamedTuple, overload
 from zlib import crc32
 
@@ -30,13 +31,15 @@ class Index:
     """Where the lines of consecutive records are, and of which type: twelve bytes a record.
 
     `ends[i]` is where line i ends, newline included; the first starts at `start`. `kinds[i]` is
-    the place of its type in `names`, as JSON text.
+    the place of its type in `names`, as JSON text. `odd` are the places of lines that have to be
+    read whatever their type, as far as the lines were looked at; see `odd_lines`.
     """
 
     start: int
     ends: array[int] = attrs.field(factory=lambda: array("Q"), repr=False)
     kinds: array[int] = attrs.field(factory=lambda: array("I"), repr=False)
     names: list[bytes] = attrs.field(factory=list)
+    odd: list[int] = attrs.field(factory=list)
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -52,7 +55,8 @@ class Index:
 
     def first(self, count: int) -> Index:
         """The index of the first `count` lines."""
-        return Index(self.start, self.ends[:count], self.kinds[:count], self.names)
+        odd = [place for place in self.odd if place < count]
+        return Index(self.start, self.ends[:count], self.kinds[:count], self.names, odd)
 
     def places(self, types: Collection[str]) -> Iterator[int]:
         """The lines of these types."""
@@ -60,14 +64,16 @@ class Index:
         return (place for place, kind in enumerate(self.kinds) if kind in wanted)
 
     def since_step(self, earlier: Collection[str]) -> Iterator[int]:
-        """All lines from the last sealed step on, and before it those of the `earlier` types.
+        """All lines from the last sealed step on, before it the odd ones and the `earlier` types.
 
         Without a sealed step that is the last step, without any step the first line.
         """
         begin = self._last_of("step/start", self._last_of("request/sealed", len(self)) or len(self))
         if begin:
             wanted = self._kinds_of(earlier)
-            yield from (p for p, kind in enumerate(self.kinds[:begin]) if kind in wanted)
+            chosen = (p for p, kind in enumerate(self.kinds[:begin]) if kind in wanted)
+            odd = (p for p in self.odd if p < begin and self.kinds[p] not in wanted)
+            yield from merge(chosen, odd) if self.odd else chosen
         yield from range(begin, len(self))
 
     def _kinds_of(self, types: Collection[str]) -> set[int]:
@@ -84,7 +90,7 @@ class Index:
 class Records(Sequence[Record]):
     """Verified records over the bytes of their lines; each is built when it is asked for."""
 
-    _data: bytes = attrs.field(repr=False)
+    data: bytes = attrs.field(repr=False)
     where: Index
     _base: int = 0
 
@@ -112,11 +118,11 @@ class Records(Sequence[Record]):
     def crc(self) -> int:
         """The CRC-32 of the log's bytes up to the last record; of records that begin a log."""
         assert not self._base
-        return crc32(memoryview(self._data)[: self.where.begin(len(self.where))])
+        return crc32(memoryview(self.data)[: self.where.begin(len(self.where))])
 
     def _at(self, place: int) -> Record:
         start, end = self.where.begin(place), self.where.ends[place] - 1
-        return record_at(self._data, start, end, self._base)
+        return record_at(self.data, start, end, self._base)
 
 
 @attrs.define

@@ -76,11 +76,11 @@ class History:
 
     @property
     def turn(self) -> int:
-        return self.rules.structure.turn
+        return self.rules.standing.turn
 
     @property
     def step(self) -> int:
-        return self.rules.structure.last_step
+        return self.rules.standing.last_step
 
     @property
     def content(self) -> tuple[TextBlock, ...]:
@@ -88,7 +88,7 @@ class History:
 
     def waiting(self) -> str | None:
         """One of the calls of the open step that have no result yet."""
-        step = self.rules.structure.step
+        step = self.rules.standing.step
         return self.chance.choice(step.waiting) if step is not None and step.waiting else None
 
     def pending(self, most: int) -> tuple[int, ...]:
@@ -162,9 +162,9 @@ def end(history: History) -> Draft:
 
 def compaction(history: History) -> Draft:
     """The next event of one: its start, and once it is open a summary or an end."""
-    bracket = history.rules.bracket
+    bracket = history.rules.standing.bracket
     if bracket is None:
-        turn = history.turn if history.rules.structure.turn_open else None
+        turn = history.turn if history.rules.standing.turn_open else None
         return draft(CompactStart(turn, "p", "m", (0, 1), "shorten", "d"))
     if history.chance.random() < 0.5:
         return draft(CompactSummary(bracket.turn, "short", (0, 1), (0,), "p", "m"))

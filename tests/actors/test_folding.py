@@ -10,10 +10,10 @@ from typing import Any
 import orjson
 import pytest
 
-from actors.session_log import FOLDED, LiveLog
+from actors.session_log import LiveLog
 from runtime.envelope import decode_line
 from runtime.errors import RefoldError
-from runtime.repair import Repair
+from runtime.events import FOLDED
 from runtime.rules import Inbox, Pairing, Rules
 from runtime.session import Session
 from runtime.storage import Scan, scan
@@ -27,7 +27,7 @@ from tests.runtime.storage.logs import framed
 
 SEEDS = range(24)
 
-FOLDS = (LiveLog, Session, SurfaceManager, Rules, Inbox, Pairing, Answers, Repair)
+FOLDS = (LiveLog, Session, SurfaceManager, Rules, Inbox, Pairing, Answers)
 
 
 def fields(fold: object) -> Any:

@@ -9,11 +9,12 @@ from pathlib import Path
 import attrs
 
 from refold.faults import FOLDER, CrashState, Image, Journal, RecordingDisk, check_promises
+from runtime.closing import INTERRUPTED, closers, is_real
 from runtime.envelope import Draft, Event, decode_line, draft
 from runtime.errors import RefoldError
 from runtime.events import SessionOwner, SessionRecovered
-from runtime.repair import Repair
 from runtime.rules import broken_rules
+from runtime.standing import standing_of
 from runtime.storage import JsonlFolder, JsonlLog, NotFound, scan
 
 BOOKKEEPING = frozenset({"session/owner", "session/recovered", "session/released"})
@@ -109,9 +110,9 @@ class Checker:
         return opened
 
     def _take_over(self, log: JsonlLog, content: bytes) -> tuple[Event, ...]:
-        closers, time = self._closers_of(log, content)
+        ends, time = self._closers_of(log, content)
         reports = [] if log.recovered is None else [draft(log.recovered)]
-        made = [draft(SessionOwner(2)), *reports, *closers]
+        made = [draft(SessionOwner(2)), *reports, *ends]
         batch = tuple(one.at(seq, time) for seq, one in enumerate(made, log.next_seq))
         log.append([event.encoded for event in batch])
         log.sync()
@@ -119,14 +120,13 @@ class Checker:
 
     def _closers_of(self, log: JsonlLog, content: bytes) -> tuple[list[Draft], int]:
         if content not in self._closers:
-            repair, events = Repair(log.header.seed_length or 0), list[Event]()
-            for record in scan(content, log.header.id, path="opened").records:
-                events.append(decode_line(record.encoded))
-                repair.feed(events[-1])
-            closers = repair.closers()
-            ends = [one.at(seq, repair.time) for seq, one in enumerate(closers, log.next_seq)]
+            records = scan(content, log.header.id, path="opened").records
+            events = [decode_line(record.encoded) for record in records]
+            made = closers(standing_of(events, log.header.seed_length or 0), INTERRUPTED)
+            time = next((event.time for event in reversed(events) if is_real(event)), 0)
+            ends = [one.at(seq, time) for seq, one in enumerate(made, log.next_seq)]
             assert broken_rules([*events, *ends]) == []
-            self._closers[content] = closers, repair.time
+            self._closers[content] = made, time
         return self._closers[content]
 
     def _broken_promise(

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from refold.testing import open_engine
+from runtime.closing import UNKNOWN_OUTCOME
 from runtime.events import ToolResult
 from runtime.llm.chat import TAIL
 from runtime.messages import TextBlock
-from runtime.repair import UNKNOWN_OUTCOME
 from tests.agents import assert_within_rules
 from tests.engine.conversation import assert_nothing_was_read_twice, events_in, exchanges
 from tests.engine.processes import Life, assert_verified, open_life

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.envelope import draft
+from runtime.envelope import Replace, draft
 from runtime.events import (
     AssistantChunk,
     AssistantMessage,
@@ -86,3 +86,15 @@ def test_failed_attempts_are_counted() -> None:
     retry = LlmRetry(1, 1, 1, Failure("TIMEOUT", "slow"), 10, Usage(9, 9))
     (row,) = rows(StepStart(1, 1), seal(1, 102, 0), retry, retry, answer(1, Usage(1, 1)))
     assert (row.retries, row.usage) == (2, Usage(1, 1))
+
+
+def test_what_stands_outside_of_every_step_is_no_steps_usage() -> None:
+    spent, other = Usage(5, 7), Usage(900, 900)
+    data = [StepStart(1, 1), answer(1, spent), StepEnd(1, 1), answer(1, other), seal(1, 10, 0)]
+    (row,) = rows(*data)
+    assert (row.usage, row.wire_bytes) == (spent, None)
+    replaces = {"cites": (1,), "replaces": Replace(1, 1)}
+    events = [draft(item).at(seq, 0) for seq, item in enumerate(data[:2])]
+    events.append(draft(answer(1, other), **replaces).at(2, 0))
+    (row,) = usage_by_step(events)
+    assert row.usage == spent

@@ -211,7 +211,7 @@ class SqliteFile:
             chain=found.chain,
             recovered=report_of(self._quarantine(session_id), found),
             last_owner=None if last is None else last.owner,
-            index=SavedIndex.of(found.records, link),
+            index=SavedIndex.of(found.records, link, found.indexed),
             indexed=found.indexed,
         )
 
