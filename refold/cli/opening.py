@@ -80,8 +80,9 @@ def locate(store: Sessions, name: str) -> Place:
     if name in store.names():  # also a log of which too little is left to be listed
         return Place(store, name)
     ids = store.list()
-    if name == "last" and ids:
-        return Place(store, max(ids, key=lambda found: (store.written_at(found), found)))
+    written = {found: store.written_at(found) for found in ids} if name == "last" else {}
+    if any(written.values()):  # of what is no file, such as a link, nobody knows when it was
+        return Place(store, max(ids, key=lambda found: (written[found], found)))
     found = tuple(known for known in ids if known.startswith(name))
     if len(found) > 1:
         raise AmbiguousSession(name, found)
