@@ -6,6 +6,7 @@ from pathlib import Path
 
 import attrs
 
+from refold.cli.dating import newest_first
 from refold.cli.exits import CANNOT_OPEN, DAMAGE, USAGE, say
 from refold.render import plural
 from runtime.envelope import Event, decode_line
@@ -80,9 +81,10 @@ def locate(store: Sessions, name: str) -> Place:
     if name in store.names():  # also a log of which too little is left to be listed
         return Place(store, name)
     ids = store.list()
-    written = {found: store.written_at(found) for found in ids} if name == "last" else {}
-    if any(written.values()):  # of what is no file, such as a link, nobody knows when it was
-        return Place(store, max(ids, key=lambda found: (written[found], found)))
+    if name == "last":  # of what is no file, such as a link, nobody knows when it was written
+        written = [found for found in ids if store.written_at(found)]
+        if written:
+            return Place(store, newest_first(store, written)[0])
     found = tuple(known for known in ids if known.startswith(name))
     if len(found) > 1:
         raise AmbiguousSession(name, found)

@@ -9,14 +9,14 @@ import attrs
 from refold.cli.exits import DAMAGE, DIFFERENT, FINE, exit_code
 from refold.cli.opening import Place
 from refold.cli.progress import watched
-from refold.cli.state import holder
+from refold.cli.state import Holder, find_holder
 from refold.render import plural
 from runtime.envelope import Event, decode_line
 from runtime.errors import HistoryUnbalanced, RefoldError, RuleBroken
-from runtime.events import Owner, SessionRecovered
+from runtime.events import SessionRecovered
 from runtime.repair import interrupted_turn_closers
 from runtime.rules import broken_rules, last_balanced_end, unanswered
-from runtime.storage import LogCorrupt, Scan, Torn
+from runtime.storage import LogCorrupt, Scan, Sessions, Torn
 from runtime.storage.head import Beside, Head
 
 
@@ -28,7 +28,7 @@ class Report:
     trusted. `quarantine` gives, for each file of dropped bytes, the seq of the event that reports
     it; `unbalanced` tells of tool calls that never got a result; `fork_at` is the last `turn/end`
     before whatever is wrong with the history; `closers` counts the events that close an open turn;
-    `owner` is who has the session open.
+    `holder` is who has the session open.
     With an `error` all but it speaks of what is readable before.
     """
 
@@ -43,7 +43,7 @@ class Report:
     unbalanced: HistoryUnbalanced | None = None
     fork_at: int | None = None
     closers: int = 0
-    owner: Owner | None = None
+    holder: Holder | None = None
     error: RefoldError | None = None
 
     @property
@@ -84,8 +84,8 @@ class Report:
             yield from self._coverage()
 
     def _what_becomes_of_it(self) -> str:
-        if self.owner is not None:
-            return f"it is running in {self.owner.pid}@{self.owner.host}"
+        if self.holder is not None:
+            return f"it is running in {self.holder}"
         return f"the next opening closes it ({plural(self.closers, 'event')})"
 
     def _coverage(self) -> Iterator[str]:
@@ -110,11 +110,11 @@ def examine(place: Place) -> Report:
         found = place.store.read(place.session)
     except LogCorrupt as damage:
         if damage.readable is not None:
-            report = _read(report, damage.readable)
+            report = _read(report, place.store, damage.readable)
         return attrs.evolve(report, error=damage, torn=None)
     except RefoldError as refused:
         return attrs.evolve(report, error=refused)
-    return _read(report, found)
+    return _read(report, place.store, found)
 
 
 def _with_beside(report: Report, beside: Beside) -> Report:
@@ -124,13 +124,13 @@ def _with_beside(report: Report, beside: Beside) -> Report:
     )
 
 
-def _read(report: Report, found: Scan) -> Report:
+def _read(report: Report, store: Sessions, found: Scan) -> Report:
     report = attrs.evolve(
         report,
         events=len(found.records),
         foreign=found.foreign,
         torn=found.torn,
-        owner=holder(found),
+        holder=find_holder(store, found),
     )
     events: list[Event] = []
     try:

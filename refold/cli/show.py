@@ -12,6 +12,7 @@ import orjson
 
 from refold.cli.opening import Place, locate, read_log
 from refold.cli.options import json_option, store_option
+from refold.cli.state import level_of
 from refold.cli.transcript import transcript
 from refold.render import shortened, styled, visible_json, visible_line
 from runtime.envelope import Event, decode_line
@@ -153,4 +154,5 @@ def _title(header: SessionHeader) -> str:
         parent = (
             f", a fork: its first {header.seed_length} events are those of {header.parent_session}"
         )
-    return f"session {header.id}{name}, created {utc(header.created_at)}{parent}"
+    level = f", durability {level_of(header)}"
+    return f"session {header.id}{name}, created {utc(header.created_at)}{level}{parent}"

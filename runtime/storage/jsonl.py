@@ -133,6 +133,13 @@ class JsonlFolder:
     def written_at(self, session_id: str) -> int:
         return self._files.written_at(session_id)
 
+    def write_number(self, session_id: str) -> int:
+        del session_id
+        return 0  # nothing in a folder grows with every write
+
+    def is_held(self, session_id: str) -> bool | None:
+        return self._locks.is_held(session_id)
+
     def beside(self, session_id: str) -> Beside:
         return self._files.beside(session_id)
 

@@ -163,6 +163,21 @@ class Sessions(Protocol):
         """
         ...
 
+    def write_number(self, session_id: str) -> int:
+        """A number that grows with every write to any session of the store; 0 where none does.
+
+        Of two sessions that with the larger one was written to later, whatever the clocks said. A
+        folder has no such number.
+        """
+        ...
+
+    def is_held(self, session_id: str) -> bool | None:
+        """Whether a session is open for writing, anywhere: its lock is asked and not taken.
+
+        None where the system has no locks that can be asked.
+        """
+        ...
+
     def beside(self, session_id: str) -> Beside: ...
 
     def close(self) -> None:

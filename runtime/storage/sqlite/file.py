@@ -43,6 +43,7 @@ from runtime.storage.sqlite.rows import (
     insert_lines,
     insert_session,
     keep_torn,
+    last_number,
     last_time,
     name_of,
     read_raw,
@@ -164,6 +165,12 @@ class SqliteFile:
 
     def written_at(self, session_id: str) -> int:
         return last_time(self._database, session_id) * 1_000_000
+
+    def write_number(self, session_id: str) -> int:
+        return last_number(self._database, session_id)
+
+    def is_held(self, session_id: str) -> bool | None:
+        return self._locks.is_held(session_id)
 
     def beside(self, session_id: str) -> Beside:
         path = self._layout.head(check_session_id(session_id))

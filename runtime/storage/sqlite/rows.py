@@ -257,6 +257,19 @@ def last_time(database: Database, session_id: str) -> int:
     return max((int(time[1]) for time in times if time), default=0)
 
 
+def last_number(database: Database, session_id: str) -> int:
+    """The number of a session's last line among all lines, which SQLite counts up; 0 without."""
+    query = (
+        "SELECT (SELECT rowid FROM lines WHERE session = number ORDER BY seq DESC LIMIT 1) "
+        "FROM sessions WHERE id = ?"
+    )
+    try:
+        found = database.read(query, session_id) if database.exists() else []
+    except Unavailable:
+        return 0
+    return next((number for (number,) in found if number is not None), 0)
+
+
 def ids(database: Database) -> list[str]:
     """The ids of all sessions, sorted."""
     query = "SELECT coalesce(CAST(id AS TEXT), '') FROM sessions {} ORDER BY id"
