@@ -183,6 +183,27 @@ class NoSuchStep(Refused):
 
 
 @attrs.define(eq=False)
+class NoSuchPosition(Refused):
+    """A seq to read a log from that it does not reach; `next_seq` is that of its next event."""
+
+    wanted: object
+    next_seq: int
+
+    def __str__(self) -> str:
+        return (
+            f"this log cannot be read from {self.wanted!r} on: its next event will be seq "
+            f"{self.next_seq}, so give a whole number from 0 to {self.next_seq}; where you had read "
+            "further, the log lost its end since, and is to be read anew"
+        )
+
+
+def check_position(wanted: object, next_seq: int) -> None:
+    """Raise `NoSuchPosition` unless a log that goes on with `next_seq` can be read from there."""
+    if type(wanted) is not int or not 0 <= wanted <= next_seq:
+        raise NoSuchPosition(wanted, next_seq)
+
+
+@attrs.define(eq=False)
 class NoRequestHeader(Refused):
     """A request cannot be rebuilt because no header stands before it."""
 
