@@ -121,8 +121,13 @@ class UnsupportedVersion(Refused):
     found: object
     supported: int = 0
 
+    @property
+    def is_newer(self) -> bool:
+        """Whether it is one that a later refold writes."""
+        return type(self.found) is int and self.found > self.supported
+
     def __str__(self) -> str:
-        if isinstance(self.found, int) and self.found > self.supported:
+        if self.is_newer:
             return (
                 f"the log has format version {self.found} and was written by a newer refold; "
                 f"this one reads version {self.supported}: upgrade refold"
@@ -192,8 +197,8 @@ class NoSuchPosition(Refused):
     def __str__(self) -> str:
         return (
             f"this log cannot be read from {self.wanted!r} on: its next event will be seq "
-            f"{self.next_seq}, so give a whole number from 0 to {self.next_seq}; where you had read "
-            "further, the log lost its end since, and is to be read anew"
+            f"{self.next_seq}, so give a whole number from 0 to {self.next_seq}; where you had "
+            "read further, the log lost its end since, and is to be read anew"
         )
 
 

@@ -15,6 +15,7 @@ from runtime.errors import (
     InvalidHeader,
     InvalidSessionId,
     LegacyEvent,
+    NoSuchPosition,
     NoSuchStep,
     NotLosslessJson,
     RefoldError,
@@ -48,7 +49,7 @@ DAMAGE = (LogCorrupt, InvalidEvent, NotLosslessJson, SurfaceRefused, SeqGap)
 
 _CODES: Mapping[type[RefoldError], int] = {
     **dict.fromkeys((InvalidSessionId, NoSuchStep, NoForkPoint, InvalidConfig), USAGE),
-    NoSuchStore: USAGE,
+    **dict.fromkeys((NoSuchStore, NoSuchPosition), USAGE),
     **dict.fromkeys((Fenced, NoStoreFile), CANNOT_OPEN),
     **dict.fromkeys((ConfigUnreadable, AlreadyExists), CANNOT_OPEN),
     **dict.fromkeys((NotFound, SessionBusy, StoreRefused, Unavailable, ForeignLog), CANNOT_OPEN),

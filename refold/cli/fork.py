@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
@@ -14,11 +13,9 @@ from refold.cli.exits import USAGE, say
 from refold.cli.opening import ReadLog, locate, read_log
 from refold.cli.options import json_option, store_option
 from refold.render import to_json
-from runtime.envelope import Event
 from runtime.errors import HistoryUnbalanced, Refused
 from runtime.events import TurnEnd
 from runtime.rules import last_balanced_end, unanswered
-from runtime.steps import find_step
 from runtime.storage import LogCorrupt, SessionHeader, Sessions
 from runtime.storage.fork import fork_point
 
@@ -63,7 +60,8 @@ def command(session: str, at: str | None, name: str | None, as_json: bool, store
 
     A session forks where a turn has ended, by default the last one: the bytes up to there are
     copied as they are, so the requests of the fork begin with those of its parent. The parent is
-    not changed, and may be running. A history that holds tool calls without results is refused, and
+    not changed, and may be running. A damaged log forks before the damage, where --at says so. A
+    history that holds tool calls without results is refused, and
     the last turn before them named: give it with --at.
 
     \b
@@ -96,7 +94,9 @@ def _check_history(log: ReadLog, at: int | None) -> None:
 
     What the store refuses is left to it, with its own words.
     """
-    if log.scan.foreign or isinstance(log.damage, LogCorrupt):
+    if log.scan.foreign:
+        return
+    if isinstance(log.damage, LogCorrupt) and (at is None or at >= len(log.events)):
         return
     end = fork_point(log.scan, at).seq + 1
     if len(log.events) < end:
@@ -107,25 +107,26 @@ def _check_history(log: ReadLog, at: int | None) -> None:
 
 
 def _seq(log: ReadLog, at: str) -> int:
-    """The seq that `at` speaks of; raises `NoSuchTurn`, `NoSuchStep`."""
+    """The seq that `at` speaks of; raises `NoSuchTurn`, `NoSuchStep`, and what is damaged."""
     if at.isdigit():
         return int(at)
     turn = at.startswith("turn:")
-    return _turn_end(log, at) if turn else _after_step(log.events, at)
+    return _turn_end(log, at) if turn else _after_step(log, at)
 
 
 def _turn_end(log: ReadLog, at: str) -> int:
     ends = {event.data.turn: event.seq for event in log.events if isinstance(event.data, TurnEnd)}
     turn = int(at.removeprefix("turn:"))
     if turn not in ends:
+        log.complete()
         raise NoSuchTurn(log.session, turn, max(ends, default=None))
     return ends[turn]
 
 
-def _after_step(events: Sequence[Event], at: str) -> int:
+def _after_step(log: ReadLog, at: str) -> int:
     """The `turn/end` behind a turn's last step; behind another, a seq that the store refuses."""
-    step = find_step(events, at)
-    for event in events[step.end :]:
+    step = log.find_step(at)
+    for event in log.events[step.end :]:
         if event.type == "turn/end":
             return event.seq
         if event.type == "step/start":

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
 
 from refold.cli.dating import newest_first
-from refold.cli.exits import CANNOT_OPEN, DAMAGE, USAGE, say
+from refold.cli.exits import CANNOT_OPEN, DAMAGE, DAMAGED, USAGE, say
 from refold.render import plural
 from runtime.envelope import Event, decode_line
-from runtime.errors import RefoldError, Refused
+from runtime.errors import Broken, NoSuchStep, RefoldError, Refused
+from runtime.steps import Step, find_step
 from runtime.storage import (
     FileCorrupt,
     LogCorrupt,
+    Record,
     Scan,
     Sessions,
     Torn,
     check_session_id,
     open_sessions,
 )
+from runtime.storage.believable import believable
 
 SUFFIX = ".jsonl"
 """What the name of a log's file ends with."""
@@ -57,6 +62,22 @@ class AmbiguousSession(Refused):
     def __str__(self) -> str:
         names = ", ".join(self.found[:5]) + (", ..." if len(self.found) > 5 else "")
         return f"{self.wanted!r} begins {len(self.found)} ids; write more of one of {names}"
+
+
+@attrs.define(eq=False)
+class BehindDamage(Broken):
+    """A step that is not in what can be read of a damaged log."""
+
+    exit_code = DAMAGED
+    step: str
+    events: int
+    damage: RefoldError
+
+    def __str__(self) -> str:
+        return (
+            f"step {self.step} is not among the {plural(self.events, 'event')} before the damage, "
+            f"and no request behind it can be rebuilt; {self.damage}"
+        )
 
 
 @attrs.frozen
@@ -153,6 +174,23 @@ class ReadLog:
     def session(self) -> str:
         return self.place.session
 
+    def behind(self) -> Iterator[Event]:
+        """What can still be believed behind the damage, in order, with gaps in the seqs."""
+        if self.damage is None:
+            return
+        yield from decoded(self.scan.records[len(self.events) :])
+        if not self.scan.foreign:
+            yield from decoded(believable(self.place.store.raw(self.session), self.scan))
+
+    def find_step(self, wanted: str) -> Step:
+        """The step that `wanted` names; raises `NoSuchStep`, and `BehindDamage` where it may be."""
+        try:
+            return find_step(self.events, wanted)
+        except NoSuchStep:
+            if self.damage is None:
+                raise
+            raise BehindDamage(wanted, len(self.events), self.damage) from None
+
     def complete(self) -> None:
         """To be called when all that is readable was used: raises the damage, if there is any."""
         if self.damage is not None:
@@ -169,3 +207,10 @@ def read_log(store: Sessions, name: str) -> ReadLog:
     except DAMAGE as error:
         damage = error
     return ReadLog(log.place, log.scan, tuple(events), damage)
+
+
+def decoded(records: Iterable[Record]) -> Iterator[Event]:
+    """The events of these records; one that makes no sense is passed over."""
+    for record in records:
+        with suppress(*DAMAGE):
+            yield decode_line(record.encoded)

@@ -16,7 +16,7 @@ from refold.cli.opening import Place, check_store
 from refold.cli.options import store_option
 from refold.cli.progress import watched
 from refold.cli.removing import Removal, remove, tell
-from refold.cli.state import Row, read_row
+from refold.cli.state import NEWER, Row, read_row
 from refold.render import plural, table
 from runtime.errors import Refused
 from runtime.moments import utc
@@ -91,7 +91,8 @@ def command(
 
     The last activity is that of `refold sessions`; a damaged log, whose last event nobody knows,
     goes by when it was written to, and is left alone without --damaged. What cannot be dated, since
-    a clock was wrong, is left alone too; `refold delete` removes it. With --json, what is old is
+    a clock was wrong, and what a newer refold wrote is left alone too; `refold delete`
+    removes it. With --json, what is old is
     listed; the exit code is 1 if there is any and neither --yes nor --dry-run is given.
 
     \b
@@ -120,7 +121,7 @@ def _older(store: Sessions, than: int, *, damaged: bool) -> Iterator[Old]:
     undated: list[str] = []
     for name in watched(names, lambda name: f"reading {name}"):
         row = read_row(store, name)
-        if row.state in BAD and not damaged:
+        if row.state == NEWER or (row.state in BAD and not damaged):
             continue
         since = _since(store, name, row)
         if _doubt(row, since):
@@ -141,7 +142,8 @@ def _remove(store: Sessions, old: list[Old]) -> Iterator[Removal]:
     def check(place: Place) -> None:
         was, row = listed[place.session], read_row(store, place.session)
         is_used = _since(store, place.session, row) > was.since
-        if is_used or (row.state in BAD and was.row.state not in BAD):
+        spoilt = row.state in (*BAD, NEWER) and was.row.state not in BAD
+        if is_used or spoilt:
             raise ChangedSince(place.session)
 
     for removal in remove([Place(store, found.name) for found in old], check):

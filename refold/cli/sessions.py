@@ -29,7 +29,8 @@ def command(as_json: bool, store: Sessions) -> None:
     A state is `ok`; `open turn`, which a crash left or a running agent is in; `owned`, open for
     writing in a process; `torn`, with a tail that the next opening cuts; `damaged`, with the
     position and the reason; `half-written`, without a whole header; `foreign`, not written by
-    refold; or `unreadable`. A bad file never stops the list. Tokens are those of `refold usage`.
+    refold; `newer format`, of a later version; or `unreadable`. A bad file never stops the list.
+    Tokens are those of `refold usage`.
 
     A last activity that cannot be right, since it is in the future or older than its session, has a
     question mark: the clock was wrong then. In a SQLite file the order is that of writing all the

@@ -10,7 +10,7 @@ from refold.cli.dating import doubt
 from refold.cli.exits import DAMAGE
 from refold.render import plural
 from runtime.envelope import Event, decode_line
-from runtime.errors import InvalidSessionId, RefoldError
+from runtime.errors import InvalidSessionId, RefoldError, UnsupportedVersion
 from runtime.events import SURFACE, Owner, TurnStart
 from runtime.json import clean_text
 from runtime.storage import (
@@ -28,6 +28,10 @@ from runtime.surface import fold_surface
 from runtime.usage import usage_by_step
 
 _COUNTED = (*SURFACE, "turn/start", "turn/end", "step/start", "assistant/chunk")
+
+
+NEWER = "newer format"
+"""The state of a log that a later version of refold wrote: nobody here can say if it is good."""
 
 
 @attrs.frozen
@@ -97,6 +101,8 @@ def read_row(store: Sessions, file: str) -> Row:
         return Row(file, "half-written", detail)
     except (StoreRefused, Unavailable, InvalidSessionId) as refused:
         return Row(clean_text(file), "unreadable", str(refused))
+    except UnsupportedVersion as other:
+        return Row(file, NEWER if other.is_newer else "damaged", str(other))
     except RefoldError as refused:
         return Row(file, "damaged", f"in its header or vocabulary: {refused}")
 

@@ -13,7 +13,7 @@ from runtime.events import SessionRecovered
 from runtime.storage import recovery
 from runtime.storage.errors import AlreadyExists, ForeignLog, NotFound
 from runtime.storage.files import check_local, exists, read_all, remove, reported
-from runtime.storage.fork import fork_point, replace_log, seeded, write_fork
+from runtime.storage.fork import fork_point, forkable, replace_log, seeded, write_fork
 from runtime.storage.framing import frame_header
 from runtime.storage.head import Beside, head_of, vanished, write_head
 from runtime.storage.header import SessionHeader, check_session_id
@@ -72,7 +72,7 @@ class JsonlFolder:
     def fork(self, source_id: str, seq: int | None, header: SessionHeader) -> None:
         check_session_id(header.id)
         with self._files.reading(source_id) as source:
-            found = self._files.scan(source_id, source)
+            found = forkable(partial(self._files.scan, source_id, source), seq)
             if found.foreign:
                 raise ForeignLog(source_id)
             point = fork_point(found, seq)

@@ -92,7 +92,8 @@ class Sessions(Protocol):
         """Make the session of `header` from the events of another up to its `turn/end` at `seq`.
 
         By default that is the last one. The bytes are copied as they are, no event is decoded, and
-        the fork is durable when this returns. Raises `NoForkPoint`, `AlreadyExists`,
+        the fork is durable when this returns. A log that is damaged can be forked before the
+        damage, where `seq` says so. Raises `NoForkPoint`, `AlreadyExists`,
         `SessionBusy`, `ForeignLog`, `StoreFull` and what `read` raises of the source.
         """
         ...
