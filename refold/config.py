@@ -96,7 +96,7 @@ def _read(path: Path) -> bytes:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode) and not os.path.samestat(found, os.stat(os.devnull)):  # noqa: PTH116 - os.devnull is no path to build on
             raise ConfigUnreadable(str(path), "it is no plain file")
-        with open(fd, "rb", closefd=False) as file:  # noqa: PTH123 - it is open already
+        with open(fd, "rb", closefd=False) as file:
             data = file.read(LARGEST + 1)
     finally:
         os.close(fd)
