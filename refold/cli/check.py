@@ -8,11 +8,11 @@ from typing import Any
 import attrs
 import click
 
-from refold.cli.exits import CANNOT_OPEN, DIFFERENT, FINE, exit_code, say
-from refold.cli.opening import Place, check_store, locate
-from refold.cli.options import json_option, store_option
-from refold.cli.progress import watched
-from refold.cli.report import Report, examine
+from refold.cli.shared.exit_codes import CANNOT_OPEN, DIFFERENT, FINE, exit_code, say
+from refold.cli.shared.findings import Report, examine
+from refold.cli.shared.logs import Place, check_store, locate
+from refold.cli.shared.options import json_option, store_option
+from refold.cli.shared.progress import watched
 from refold.render import plural, styled, to_json, visible_line
 from runtime.errors import RefoldError, Refused
 from runtime.storage import FileCorrupt, Sessions

@@ -7,9 +7,9 @@ from typing import Any
 import attrs
 import click
 
-from refold.cli.exits import DIFFERENT
-from refold.cli.opening import ReadLog, read_log
-from refold.cli.options import json_option, store_option
+from refold.cli.shared.exit_codes import DIFFERENT
+from refold.cli.shared.logs import ReadLog, read_log
+from refold.cli.shared.options import json_option, store_option
 from refold.render import percent, shortened, styled, to_json, visible_line
 from runtime.comparison import Comparison, Divergence, StepRequest, compare_steps, rebuild_step
 from runtime.envelope import Event, Replace

@@ -10,10 +10,10 @@ from typing import Any
 import attrs
 import click
 
-from refold.cli.exits import CANNOT_OPEN, say
-from refold.cli.opening import Place, locate
-from refold.cli.options import STORE, json_option, opened_store, store_option
-from refold.cli.target import check_target
+from refold.cli.shared.exit_codes import CANNOT_OPEN, say
+from refold.cli.shared.export_target import check_target
+from refold.cli.shared.logs import Place, locate
+from refold.cli.shared.options import STORE, json_option, opened_store, store_option
 from refold.render import is_terminal, plural, to_json, visible_line
 from runtime.errors import Refused, UnsupportedVersion
 from runtime.storage import (

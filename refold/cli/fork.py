@@ -9,9 +9,9 @@ import attrs
 import click
 
 from actors.ids import new_id, now_ms
-from refold.cli.exits import USAGE, say
-from refold.cli.opening import ReadLog, locate, read_log
-from refold.cli.options import json_option, store_option
+from refold.cli.shared.exit_codes import USAGE, say
+from refold.cli.shared.logs import ReadLog, locate, read_log
+from refold.cli.shared.options import json_option, store_option
 from refold.render import to_json
 from runtime.errors import HistoryUnbalanced, Refused
 from runtime.events import TurnEnd

@@ -10,9 +10,9 @@ import attrs
 import click
 import orjson
 
-from refold.cli.exits import CANNOT_OPEN, DAMAGED, USAGE, say
-from refold.cli.options import json_option, store_option
-from refold.cli.progress import watched
+from refold.cli.shared.exit_codes import CANNOT_OPEN, DAMAGED, USAGE, say
+from refold.cli.shared.options import json_option, store_option
+from refold.cli.shared.progress import watched
 from refold.render import plural, to_json
 from runtime.envelope import Event, decode_line
 from runtime.errors import Broken, InvalidSessionId, Refused

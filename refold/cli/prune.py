@@ -9,14 +9,14 @@ from typing import Any
 import attrs
 import click
 
-from refold.cli.asking import agreed, asking_options
-from refold.cli.dating import doubt, newest_first, now_ms
-from refold.cli.exits import DIFFERENT, FINE, say
-from refold.cli.opening import Place, check_store
-from refold.cli.options import store_option
-from refold.cli.progress import watched
-from refold.cli.removing import Removal, remove, tell
-from refold.cli.state import NEWER, Row, read_row
+from refold.cli.shared.confirmation import agreed, asking_options
+from refold.cli.shared.exit_codes import DIFFERENT, FINE, say
+from refold.cli.shared.last_use import doubt, newest_first, now_ms
+from refold.cli.shared.logs import Place, check_store
+from refold.cli.shared.options import store_option
+from refold.cli.shared.progress import watched
+from refold.cli.shared.removal import Removal, remove, tell
+from refold.cli.shared.session_rows import NEWER, Row, read_row
 from refold.render import plural, table
 from runtime.errors import Refused
 from runtime.moments import utc

@@ -8,9 +8,9 @@ import sys
 import attrs
 import click
 
-from refold.cli.exits import DIFFERENT, say
-from refold.cli.opening import ReadLog, read_log
-from refold.cli.options import json_option, store_option
+from refold.cli.shared.exit_codes import DIFFERENT, say
+from refold.cli.shared.logs import ReadLog, read_log
+from refold.cli.shared.options import json_option, store_option
 from refold.render import is_terminal, to_json, to_pretty_json, visible_json
 from runtime.comparison import StepRequest, rebuild_step
 from runtime.difference import request_as_json

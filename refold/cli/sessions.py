@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from refold.cli.dating import newest_first
-from refold.cli.exits import say
-from refold.cli.options import json_option, store_option
-from refold.cli.progress import watched
-from refold.cli.state import Row, read_row
+from refold.cli.shared.exit_codes import say
+from refold.cli.shared.last_use import newest_first
+from refold.cli.shared.options import json_option, store_option
+from refold.cli.shared.progress import watched
+from refold.cli.shared.session_rows import Row, read_row
 from refold.render import bar, number, shortened, table, to_json
 from runtime.moments import utc
 from runtime.storage import Sessions

@@ -10,11 +10,11 @@ from typing import Literal, TypeAlias
 import click
 import orjson
 
-from refold.cli.exits import say
-from refold.cli.opening import Place, decoded, locate, read_log
-from refold.cli.options import json_option, store_option
-from refold.cli.state import level_of
-from refold.cli.transcript import Gap, transcript, with_gaps
+from refold.cli.shared.exit_codes import say
+from refold.cli.shared.logs import Place, decoded, locate, read_log
+from refold.cli.shared.options import json_option, store_option
+from refold.cli.shared.session_rows import level_of
+from refold.cli.shared.transcript import Gap, transcript, with_gaps
 from refold.render import shortened, styled, visible_json, visible_line
 from runtime.envelope import Event, decode_line
 from runtime.errors import check_position

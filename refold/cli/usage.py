@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from refold.cli.opening import read_log
-from refold.cli.options import json_option, store_option
+from refold.cli.shared.logs import read_log
+from refold.cli.shared.options import json_option, store_option
 from refold.render import bar, duration, number, percent, plural, table, to_json
 from runtime import codec
 from runtime.storage import Sessions

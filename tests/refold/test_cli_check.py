@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 import pytest
 
-from refold.cli.opening import Place
-from refold.cli.report import examine
+from refold.cli.shared.findings import examine
+from refold.cli.shared.logs import Place
 from runtime.storage import JsonlFolder, SessionHeader, this_process
 from tests.refold.cli_stores import CliStore
 from tests.refold.test_cli_opening import one_sentence

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from refold.cli import progress
+from refold.cli.shared import progress
 from runtime.envelope import decode_line
 from runtime.storage import OS, JsonlFolder, LogCorrupt, SessionHeader, this_process
 from tests.refold.cli_stores import HOSTILE, CliStore

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
-from refold.cli.exits import DAMAGE, DIFFERENT, FINE, exit_code
-from refold.cli.opening import Place
-from refold.cli.progress import watched
-from refold.cli.state import Holder, find_holder
+from refold.cli.shared.exit_codes import DAMAGE, DIFFERENT, FINE, exit_code
+from refold.cli.shared.logs import Place
+from refold.cli.shared.progress import watched
+from refold.cli.shared.session_rows import Holder, find_holder
 from refold.render import plural
 from runtime.envelope import Event, decode_line
 from runtime.errors import HistoryUnbalanced, RefoldError, RuleBroken

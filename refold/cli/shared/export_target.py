@@ -9,7 +9,7 @@ from pathlib import Path
 
 import attrs
 
-from refold.cli.exits import CANNOT_OPEN
+from refold.cli.shared.exit_codes import CANNOT_OPEN
 from runtime.errors import Refused
 from runtime.storage import Sessions
 from runtime.storage.files import reported

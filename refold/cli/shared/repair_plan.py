@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import attrs
 
-from refold.cli.exits import DAMAGE, DAMAGED
-from refold.cli.opening import Place, check_store
-from refold.cli.report import Report, examine
+from refold.cli.shared.exit_codes import DAMAGE, DAMAGED
+from refold.cli.shared.findings import Report, examine
+from refold.cli.shared.logs import Place, check_store
 from refold.render import plural
 from runtime.errors import Broken, Refused
 from runtime.storage import ForeignLog, LogCorrupt

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import attrs
 import click
 
-from refold.cli.exits import USAGE
+from refold.cli.shared.exit_codes import USAGE
 from refold.config import load_config
 from runtime.config import Config
 from runtime.errors import Refused

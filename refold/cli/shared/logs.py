@@ -8,8 +8,8 @@ from pathlib import Path
 
 import attrs
 
-from refold.cli.dating import newest_first
-from refold.cli.exits import CANNOT_OPEN, DAMAGE, DAMAGED, USAGE, say
+from refold.cli.shared.exit_codes import CANNOT_OPEN, DAMAGE, DAMAGED, USAGE, say
+from refold.cli.shared.last_use import newest_first
 from refold.render import plural
 from runtime.envelope import Event, decode_line
 from runtime.errors import Broken, NoSuchStep, RefoldError, Refused

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
-from refold.cli.dating import doubt
-from refold.cli.exits import DAMAGE
+from refold.cli.shared.exit_codes import DAMAGE
+from refold.cli.shared.last_use import doubt
 from refold.render import plural
 from runtime.envelope import Event, decode_line
 from runtime.errors import InvalidSessionId, RefoldError, UnsupportedVersion
