@@ -10,12 +10,12 @@ from typing import Any
 import attrs
 import click
 
-from refold.cli.shared.exit_codes import CANNOT_OPEN, say
+from refold.cli.shared.exit_codes import CannotDo, say
 from refold.cli.shared.export_target import check_target
 from refold.cli.shared.logs import Place, locate
 from refold.cli.shared.options import STORE, json_option, opened_store, store_option
 from refold.render import is_terminal, plural, to_json, visible_line
-from runtime.errors import Refused, UnsupportedVersion
+from runtime.errors import UnsupportedVersion
 from runtime.storage import (
     OS,
     ForeignLog,
@@ -27,17 +27,6 @@ from runtime.storage import (
 from runtime.storage.believable import believable
 from runtime.storage.files import remove, reported, write_file
 from runtime.storage.salvage import lines_of, salvage
-
-
-@attrs.define(eq=False)
-class FileTaken(Refused):
-    """A file that an export would overwrite."""
-
-    exit_code = CANNOT_OPEN
-    path: str
-
-    def __str__(self) -> str:
-        return f"{self.path} is there already; name another file, or overwrite it with --force"
 
 
 @click.command("export")
@@ -213,7 +202,8 @@ def _claim(file: Path) -> None:
     try:
         OS.close(OS.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
     except FileExistsError:
-        raise FileTaken(str(file)) from None
+        what = "name another file, or overwrite it with --force"
+        raise CannotDo(f"{file} is there already; {what}") from None
 
 
 def _as_json(taken: Taken, session: str, where: str) -> dict[str, Any]:

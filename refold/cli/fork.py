@@ -5,36 +5,18 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import attrs
 import click
 
 from actors.ids import new_id, now_ms
-from refold.cli.shared.exit_codes import USAGE, say
+from refold.cli.shared.exit_codes import USAGE, CannotDo, say
 from refold.cli.shared.logs import ReadLog, locate, read_log
 from refold.cli.shared.options import json_option, store_option
 from refold.render import to_json
-from runtime.errors import HistoryUnbalanced, Refused
+from runtime.errors import HistoryUnbalanced
 from runtime.events import TurnEnd
 from runtime.rules import last_balanced_end, unanswered
 from runtime.storage import LogCorrupt, SessionHeader, Sessions
 from runtime.storage.fork import fork_point
-
-
-@attrs.define(eq=False)
-class NoSuchTurn(Refused):
-    """A turn to fork at that has not ended, or that the log does not have."""
-
-    exit_code = USAGE
-    session: str
-    turn: int
-    nearest: int | None
-
-    def __str__(self) -> str:
-        hint = "none has ended yet" if self.nearest is None else f"the last is turn:{self.nearest}"
-        return (
-            f"session {self.session!r} has no turn {self.turn} that has ended; {hint}, "
-            "and a session forks where a turn has ended"
-        )
 
 
 def _check_at(_ctx: click.Context, _param: click.Parameter, at: str | None) -> str | None:
@@ -107,7 +89,7 @@ def _check_history(log: ReadLog, at: int | None) -> None:
 
 
 def _seq(log: ReadLog, at: str) -> int:
-    """The seq that `at` speaks of; raises `NoSuchTurn`, `NoSuchStep`, and what is damaged."""
+    """The seq that `at` speaks of; raises `CannotDo`, `NoSuchStep`, and what is damaged."""
     if at.isdigit():
         return int(at)
     turn = at.startswith("turn:")
@@ -119,7 +101,12 @@ def _turn_end(log: ReadLog, at: str) -> int:
     turn = int(at.removeprefix("turn:"))
     if turn not in ends:
         log.complete()
-        raise NoSuchTurn(log.session, turn, max(ends, default=None))
+        hint = f"the last is turn:{max(ends)}" if ends else "none has ended yet"
+        raise CannotDo(
+            f"session {log.session!r} has no turn {turn} that has ended; {hint}, and a session "
+            "forks where a turn has ended",
+            USAGE,
+        )
     return ends[turn]
 
 

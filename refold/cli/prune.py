@@ -10,7 +10,7 @@ import attrs
 import click
 
 from refold.cli.shared.confirmation import agreed, asking_options
-from refold.cli.shared.exit_codes import DIFFERENT, FINE, say
+from refold.cli.shared.exit_codes import DIFFERENT, FINE, CannotDo, say
 from refold.cli.shared.last_use import doubt, newest_first, now_ms
 from refold.cli.shared.logs import Place, check_store
 from refold.cli.shared.options import store_option
@@ -18,7 +18,6 @@ from refold.cli.shared.progress import watched
 from refold.cli.shared.removal import Removal, remove, tell
 from refold.cli.shared.session_rows import NEWER, Row, read_row
 from refold.render import plural, table
-from runtime.errors import Refused
 from runtime.moments import utc
 from runtime.storage import Sessions
 
@@ -48,16 +47,6 @@ class Old:
     def known(self) -> dict[str, Any]:
         """What JSON says of it beside its name."""
         return {"lastActivity": self.since, "state": self.row.state}
-
-
-@attrs.define(eq=False)
-class ChangedSince(Refused):
-    """A session that was used or damaged after it was found to be old."""
-
-    session: str
-
-    def __str__(self) -> str:
-        return f"session {self.session!r} has changed since it was listed; it is left alone"
 
 
 @click.command("prune")
@@ -144,7 +133,8 @@ def _remove(store: Sessions, old: list[Old]) -> Iterator[Removal]:
         is_used = _since(store, place.session, row) > was.since
         spoilt = row.state in (*BAD, NEWER) and was.row.state not in BAD
         if is_used or spoilt:
-            raise ChangedSince(place.session)
+            what = f"session {place.session!r} has changed since it was listed"
+            raise CannotDo(f"{what}; it is left alone", DIFFERENT)
 
     for removal in remove([Place(store, found.name) for found in old], check):
         yield attrs.evolve(removal, known=listed[removal.session].known)

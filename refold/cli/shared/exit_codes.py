@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import attrs
 import click
 
 from refold.config import ConfigUnreadable
@@ -19,6 +20,7 @@ from runtime.errors import (
     NoSuchStep,
     NotLosslessJson,
     RefoldError,
+    Refused,
     SeqGap,
     SurfaceRefused,
     UnsupportedVersion,
@@ -43,6 +45,18 @@ DIFFERENT = 1
 USAGE = 2
 CANNOT_OPEN = 3
 DAMAGED = 4
+
+
+@attrs.define(eq=False)
+class CannotDo(Refused):
+    """What a command cannot do: one sentence that says what to do about it, and the exit code."""
+
+    sentence: str
+    exit_code: int = CANNOT_OPEN
+
+    def __str__(self) -> str:
+        return self.sentence
+
 
 DAMAGE = (LogCorrupt, InvalidEvent, NotLosslessJson, SurfaceRefused, SeqGap)
 """What reading a log raises where it stops making sense."""

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import attrs
 
-from refold.cli.shared.exit_codes import CANNOT_OPEN, DAMAGE, DAMAGED, USAGE, say
+from refold.cli.shared.exit_codes import DAMAGE, DAMAGED, USAGE, CannotDo, say
 from refold.cli.shared.last_use import newest_first
 from refold.render import plural
 from runtime.envelope import Event, decode_line
-from runtime.errors import Broken, NoSuchStep, RefoldError, Refused
+from runtime.errors import NoSuchStep, RefoldError
 from runtime.steps import Step, find_step
 from runtime.storage import (
     FileCorrupt,
@@ -30,56 +30,6 @@ SUFFIX = ".jsonl"
 """What the name of a log's file ends with."""
 
 
-@attrs.define(eq=False)
-class NoSuchSession(Refused):
-    """A name that no session of the store has or begins with."""
-
-    exit_code = CANNOT_OPEN
-    wanted: str
-    store: str
-    count: int
-
-    def __str__(self) -> str:
-        if not self.count:
-            return (
-                f"there are no sessions in {self.store}; "
-                "name another store with --store or REFOLD_STORE"
-            )
-        return (
-            f"no session in {self.store} is called {self.wanted!r} or begins so; "
-            f"it has {plural(self.count, 'session')}, and `last` is the newest"
-        )
-
-
-@attrs.define(eq=False)
-class AmbiguousSession(Refused):
-    """The beginning of more than one session's id."""
-
-    exit_code = USAGE
-    wanted: str
-    found: tuple[str, ...]
-
-    def __str__(self) -> str:
-        names = ", ".join(self.found[:5]) + (", ..." if len(self.found) > 5 else "")
-        return f"{self.wanted!r} begins {len(self.found)} ids; write more of one of {names}"
-
-
-@attrs.define(eq=False)
-class BehindDamage(Broken):
-    """A step that is not in what can be read of a damaged log."""
-
-    exit_code = DAMAGED
-    step: str
-    events: int
-    damage: RefoldError
-
-    def __str__(self) -> str:
-        return (
-            f"step {self.step} is not among the {plural(self.events, 'event')} before the damage, "
-            f"and no request behind it can be rebuilt; {self.damage}"
-        )
-
-
 @attrs.frozen
 class Place:
     """A session in a store."""
@@ -91,8 +41,7 @@ class Place:
 def locate(store: Sessions, name: str) -> Place:
     """Where the session that `name` names is: an id, a beginning of one, `last`, or a file.
 
-    An id wins over a beginning and over `last`. Raises `InvalidSessionId`, `NoSuchSession`,
-    `AmbiguousSession`.
+    An id wins over a beginning and over `last`. Raises `InvalidSessionId`, `CannotDo`.
     """
     if name.endswith(SUFFIX):
         path = Path(name)
@@ -108,10 +57,17 @@ def locate(store: Sessions, name: str) -> Place:
             return Place(store, newest_first(store, written)[0])
     found = tuple(known for known in ids if known.startswith(name))
     if len(found) > 1:
-        raise AmbiguousSession(name, found)
-    if not found:
-        raise NoSuchSession(name, store.address, len(ids))
-    return Place(store, found[0])
+        names = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
+        raise CannotDo(f"{name!r} begins {len(found)} ids; write more of one of {names}", USAGE)
+    if found:
+        return Place(store, found[0])
+    if not ids:
+        where = "name another store with --store or REFOLD_STORE"
+        raise CannotDo(f"there are no sessions in {store.address}; {where}")
+    raise CannotDo(
+        f"no session in {store.address} is called {name!r} or begins so; "
+        f"it has {plural(len(ids), 'session')}, and `last` is the newest"
+    )
 
 
 def check_store(store: Sessions) -> None:
@@ -183,13 +139,20 @@ class ReadLog:
             yield from decoded(believable(self.place.store.raw(self.session), self.scan))
 
     def find_step(self, wanted: str) -> Step:
-        """The step that `wanted` names; raises `NoSuchStep`, and `BehindDamage` where it may be."""
+        """The step that `wanted` names.
+
+        Raises `NoSuchStep`, and `CannotDo` where damage may hide it.
+        """
         try:
             return find_step(self.events, wanted)
         except NoSuchStep:
             if self.damage is None:
                 raise
-            raise BehindDamage(wanted, len(self.events), self.damage) from None
+            raise CannotDo(
+                f"step {wanted} is not among the {plural(len(self.events), 'event')} before the "
+                f"damage, and no request behind it can be rebuilt; {self.damage}",
+                DAMAGED,
+            ) from None
 
     def complete(self) -> None:
         """To be called when all that is readable was used: raises the damage, if there is any."""
