@@ -89,6 +89,17 @@ def test_a_clock_that_is_a_little_ahead_is_no_wrong_one(store: CliStore) -> None
     assert row(store, "ahead")["doubt"] is None
 
 
+@pytest.mark.parametrize(
+    ("ahead", "doubt"),
+    [(0, None), (4 * 60, None), (6 * 60, "in the future"), (10**9, "in the future")],
+)
+def test_what_is_ahead_by_more_than_minutes_is_in_the_future(
+    store: CliStore, ahead: int, doubt: str | None
+) -> None:
+    write(store, "one", now(), now() + ahead * SECOND)
+    assert row(store, "one")["doubt"] == doubt
+
+
 def test_a_damaged_log_with_an_impossible_stamp_is_not_pruned_either(own_store: CliStore) -> None:
     data = bytearray(own_store.raw("tour"))
     data[40] ^= 1

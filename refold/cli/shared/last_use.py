@@ -13,8 +13,8 @@ from collections.abc import Iterable
 
 from runtime.storage import Sessions
 
-DAY = 86_400_000
-"""Milliseconds; a clock that is ahead by less may only be in another time zone."""
+SLACK = 300_000
+"""Milliseconds; a clock that is wrong by less was only being set."""
 
 FIRST = 1_577_836_800_000
 """The beginning of 2020, epoch ms: no log of this format is older."""
@@ -30,9 +30,9 @@ def doubt(stamp: int, created: int | None = None) -> str:
 
     `created` is when the session was made, where that is known.
     """
-    if stamp > now_ms() + DAY:
+    if stamp > now_ms() + SLACK:
         return "in the future"
-    if created is not None and stamp < created:
+    if created is not None and stamp < created - SLACK:
         return "before the session was made"
     return "before there were such logs" if stamp < FIRST else ""
 

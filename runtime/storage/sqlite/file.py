@@ -52,7 +52,7 @@ from runtime.storage.sqlite.rows import (
     last_number,
     last_time,
     name_of,
-    read_raw,
+    read_raw_on,
     scan_rows,
     take_lines,
 )
@@ -151,7 +151,7 @@ class SqliteFile:
             release()
 
     def raw(self, session_id: str) -> bytes:
-        return read_raw(RowLines(self._database, session_id, self._find(session_id)))[0]
+        return read_raw_on(RowLines(self._database, session_id, self._find(session_id)))
 
     def list(self) -> list[str]:
         return ids(self._database)
