@@ -18,6 +18,7 @@ from actors.session_log import Feed, SessionLog
 from actors.subscription import Subscription
 from actors.waits import Waits
 from runtime.envelope import Draft, decode_line, draft
+from runtime.errors import check_position
 from runtime.events import EndReason, InboxQueued, InboxRemoved
 from runtime.json import check
 from runtime.llm.chunks import Chunk
@@ -217,8 +218,10 @@ class Agent:
     def events(self, from_seq: int = 0, *, durable: bool = True) -> Subscription:
         """Every event from `from_seq` on, without gap or double, as long as you listen.
 
-        Only what is durable, unless `durable=False`.
+        Only what is durable, unless `durable=False`. Raises `NoSuchPosition` where the log does not
+        reach `from_seq` yet.
         """
+        check_position(from_seq, self._feed.progress.written_seq + 1)
         return Subscription(self._feed, self._open_reader, from_seq, durable=durable)
 
     def snapshot(self) -> AgentSnapshot:

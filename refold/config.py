@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import stat
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -22,6 +23,9 @@ from runtime.storage.address import within
 
 NAME = "refold.toml"
 """What a configuration file is called."""
+
+LARGEST = 1 << 20
+"""Bytes; what is larger is no configuration."""
 
 
 @attrs.define(eq=False)
@@ -78,11 +82,27 @@ def _load(path: Path) -> Config:
 
 def _parse(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_bytes().decode())
+        return tomllib.loads(_read(path).decode())
     except OSError as error:
         raise ConfigUnreadable(str(path), error.strerror or str(error)) from error
     except (ValueError, RecursionError) as error:
         raise InvalidConfig(str(path), "the file", f"is not TOML ({error})") from None
+
+
+def _read(path: Path) -> bytes:
+    """The bytes of a file, also behind a link; a pipe is not waited for, a device not read."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) and not os.path.samestat(found, os.stat(os.devnull)):  # noqa: PTH116 - os.devnull is no path to build on
+            raise ConfigUnreadable(str(path), "it is no plain file")
+        with open(fd, "rb", closefd=False) as file:
+            data = file.read(LARGEST + 1)
+    finally:
+        os.close(fd)
+    if len(data) > LARGEST:
+        raise ConfigUnreadable(str(path), f"it is larger than {LARGEST} bytes")
+    return data
 
 
 def load_tools(config: Config) -> list[Callable[..., Any]]:

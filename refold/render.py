@@ -98,6 +98,14 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def duration(milliseconds: int) -> str:
+    """A time in its largest unit, such as `12 min`."""
+    for name, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if milliseconds >= size:
+            return f"{milliseconds // size} {name}"
+    return f"{milliseconds} ms"
+
+
 def percent(share: float | None) -> str:
     """A share in percent, rounded down: 100.0 % means all of it. Unknown is `-`, never 0."""
     return "-" if share is None else f"{int(share * 1000) / 10:.1f} %"

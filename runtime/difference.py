@@ -60,7 +60,7 @@ def first_difference(expected: Any, got: Any, path: str = "") -> Difference | No
 
 def _in_objects(expected: dict[str, Any], got: dict[str, Any], path: str) -> Difference | None:
     for key in [*expected, *(key for key in got if key not in expected)]:
-        pointer = f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
+        pointer = f"{path}/{_escaped(key)}"
         found = first_difference(expected.get(key, _ABSENT), got.get(key, _ABSENT), pointer)
         if found is not None:
             return found
@@ -97,17 +97,44 @@ def compare_requests(expected: Request, got: Request) -> Difference | None:
 
 
 def compare_headers(one: object, other: object) -> list[Difference]:
-    """Every top-level field, and every field of `config`, in which two headers differ."""
+    """Every top-level field, every field of `config` and every tool in which two headers differ.
+
+    A tool is the one of its name wherever it stands; that the order changed is told by itself, as
+    one difference of `/tools`.
+    """
     left, right = (_flat(orjson.loads(codec.canonical(header))) for header in (one, other))
     found = []
     for path in [*left, *(path for path in right if path not in left)]:
         difference = first_difference(left.get(path, _ABSENT), right.get(path, _ABSENT), path)
         if difference is not None:
             found.append(difference)
+    orders = [[path for path in side if path in left and path in right] for side in (left, right)]
+    before, after = ([path for path in paths if path.startswith(_TOOLS)] for paths in orders)
+    if before != after:
+        found.append(Difference(_TOOLS[:-1], _order(before), _order(after)))
     return found
 
 
+_TOOLS = "/tools/"
+
+
 def _flat(header: dict[str, Any]) -> dict[str, Any]:
-    config = header.pop("config")
+    config, tools = header.pop("config"), header.pop("tools", [])
     flat = {f"/config/{key}": value for key, value in config.items()}
-    return {**flat, **{f"/{key}": value for key, value in header.items()}}
+    flat |= {f"/{key}": value for key, value in header.items()}
+    # Of one name there is one tool; in a log that another program wrote there may be more.
+    counts: dict[str, int] = {}
+    for tool in tools:
+        name = str(tool.get("name"))
+        counts[name] = counts.get(name, 0) + 1
+        again = "" if counts[name] == 1 else f" ({counts[name]})"
+        flat[_TOOLS + _escaped(name) + again] = tool
+    return flat
+
+
+def _order(paths: list[str]) -> str:
+    return _short([path.removeprefix(_TOOLS) for path in paths])
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")

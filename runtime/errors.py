@@ -121,8 +121,13 @@ class UnsupportedVersion(Refused):
     found: object
     supported: int = 0
 
+    @property
+    def is_newer(self) -> bool:
+        """Whether it is one that a later refold writes."""
+        return type(self.found) is int and self.found > self.supported
+
     def __str__(self) -> str:
-        if isinstance(self.found, int) and self.found > self.supported:
+        if self.is_newer:
             return (
                 f"the log has format version {self.found} and was written by a newer refold; "
                 f"this one reads version {self.supported}: upgrade refold"
@@ -180,6 +185,27 @@ class NoSuchStep(Refused):
     def __str__(self) -> str:
         hint = f"; the log has {self.nearest}" if self.nearest else "; the log has no step yet"
         return f"there is no step {self.wanted} in this log{hint}"
+
+
+@attrs.define(eq=False)
+class NoSuchPosition(Refused):
+    """A seq to read a log from that it does not reach; `next_seq` is that of its next event."""
+
+    wanted: object
+    next_seq: int
+
+    def __str__(self) -> str:
+        return (
+            f"this log cannot be read from {self.wanted!r} on: its next event will be seq "
+            f"{self.next_seq}, so give a whole number from 0 to {self.next_seq}; where you had "
+            "read further, the log lost its end since, and is to be read anew"
+        )
+
+
+def check_position(wanted: object, next_seq: int) -> None:
+    """Raise `NoSuchPosition` unless a log that goes on with `next_seq` can be read from there."""
+    if type(wanted) is not int or not 0 <= wanted <= next_seq:
+        raise NoSuchPosition(wanted, next_seq)
 
 
 @attrs.define(eq=False)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import attrs
 
-from runtime.comparison import kept_share
+from runtime.comparison import UnknownCodec, compare_steps, kept_share, rebuild_step
 from runtime.difference import Difference, compare_headers
 from runtime.envelope import Event, Replace
 from runtime.events import (
@@ -20,6 +20,7 @@ from runtime.events import (
 from runtime.header import EpochHeader, RequestHeader
 from runtime.llm.chunks import Usage, UsageChunk
 from runtime.standing import Standing
+from runtime.steps import Step, list_steps
 
 
 @attrs.frozen
@@ -40,8 +41,11 @@ class Break:
 class StepUsage:
     """One step; what the provider or the log does not say is None.
 
-    `kept` is how much of the previous sealed body begins this one, 0 to 1 (see `kept_share`).
-    `retries` counts failed attempts, whose tokens are not in `usage`.
+    `kept` is how much of the previous sealed body begins this one, 0 to 1 (see `kept_share`), and
+    `gap_ms` how long after it this one was sealed. `retries` counts failed attempts, whose tokens
+    are not in `usage`. What `explain` adds: `cause` is the seq of the event that ended the common
+    prefix; `missed` says that the prefix was kept and the provider's cache had less of it than it
+    could, which nothing in the log explains.
     """
 
     turn: int
@@ -52,6 +56,9 @@ class StepUsage:
     kept: float | None = None
     breaks: tuple[Break, ...] = ()
     retries: int = 0
+    gap_ms: int | None = None
+    cause: int | None = None
+    missed: bool = False
 
     @property
     def tokens_in(self) -> int | None:
@@ -84,11 +91,64 @@ def usage_by_step(events: Sequence[Event]) -> list[StepUsage]:
     return fold.rows
 
 
+LEAST = 1024
+"""Tokens: providers keep no prefix that is shorter."""
+
+
+def explain(events: Sequence[Event], rows: Sequence[StepUsage]) -> list[StepUsage]:
+    """The rows of a whole log with what ended each prefix, and with the caches that missed.
+
+    Who broke a prefix is the opinion of `compare_steps`. It is asked where the log leaves a doubt:
+    where one thing alone happened between two requests, it is that.
+    """
+    steps = {step.boundary: step for step in list_steps(events)}
+    caches = any(row.tokens_cached for row in rows)
+    explained = []
+    before: StepUsage | None = None  # the last one whose body was sealed
+    for row in rows:
+        cause = None
+        if before is not None and row.kept is not None and row.kept < 1:
+            cause = _only_cause(row)
+            if cause is None:
+                cause = _compared(events, steps[before.seq], steps[row.seq])
+        missed = before is not None and _has_missed(before, row, caches=caches)
+        explained.append(attrs.evolve(row, cause=cause, missed=missed))
+        before = before if row.wire_bytes is None else row
+    return explained
+
+
+def _only_cause(row: StepUsage) -> int | None:
+    changes = {found.seq for found in row.breaks if found.kind != "instance"}
+    return changes.pop() if len(changes) == 1 else None
+
+
+def _compared(events: Sequence[Event], one: Step, other: Step) -> int | None:
+    try:
+        found = compare_steps(rebuild_step(events, one), rebuild_step(events, other))
+    except UnknownCodec:
+        return None
+    return None if found.divergence is None else found.divergence.cause.seq
+
+
+def _has_missed(before: StepUsage, row: StepUsage, *, caches: bool) -> bool:
+    """Whether a kept prefix was not in the cache that had it, or was long enough to have it.
+
+    `caches` says that the provider has shown cached tokens in this log.
+    """
+    is_ours = any(found.kind == "header" for found in row.breaks)
+    if row.kept != 1 or row.tokens_cached is None or is_ours:
+        return False
+    had, sent = before.tokens_cached or 0, before.tokens_in or 0
+    due = max(had, sent if caches and sent >= LEAST else 0)
+    return row.tokens_cached < due / 2
+
+
 class _Fold:
     def __init__(self) -> None:
         self.rows: list[StepUsage] = []
         self._header: EpochHeader | None = None
         self._seal: RequestSealed | None = None
+        self._sealed_at = 0
         self._breaks: list[Break] = []
         self._at = Standing()
 
@@ -105,7 +165,7 @@ class _Fold:
             case StepStart(turn=turn, step=step):
                 self.rows.append(StepUsage(turn, step, event.seq))
             case RequestSealed() as seal if in_step:
-                self._take_seal(seal)
+                self._take_seal(seal, event.time)
             case AssistantMessage(usage=usage) if in_step:
                 self._take_usage(usage)
             case AssistantChunk(chunk=UsageChunk(usage=usage)) if in_step:
@@ -121,12 +181,13 @@ class _Fold:
             self._breaks.append(Break("header", seq, fields=tuple(fields)))
         self._header = header
 
-    def _take_seal(self, seal: RequestSealed) -> None:
-        kept = None
+    def _take_seal(self, seal: RequestSealed, time: int) -> None:
+        kept = gap = None
         if self._seal is not None:
+            gap = time - self._sealed_at
             kept = kept_share(seal.shared_prefix_bytes, self._seal.wire_bytes, self._seal.codec)
-        self._seal = seal
-        self._update(wire_bytes=seal.wire_bytes, kept=kept)
+        self._seal, self._sealed_at = seal, time
+        self._update(wire_bytes=seal.wire_bytes, kept=kept, gap_ms=gap)
         self._take_breaks()
 
     def _take_usage(self, usage: Usage | None) -> None:

@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 import attrs
 
 from refold.chat.conversation import Conversation
-from refold.cli.transcript import transcript
+from refold.cli.shared.transcript import transcript
 from refold.render import indented, number, percent, shortened, styled, table
 from runtime.errors import RefoldError
 from runtime.messages import Block, Message, ReasoningBlock, TextBlock, ToolCallBlock, text_of

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from actors.agent import Agent
 from actors.options import AgentOptions
 from actors.runtime import Runtime
-from refold.chat.telling import Teller
+from refold.chat.teller import Teller
 from runtime.envelope import Event, decode_line
 from runtime.storage import NotFound
 

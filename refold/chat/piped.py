@@ -13,7 +13,7 @@ from refold.chat.conversation import Conversation
 from refold.chat.feed import Feed
 from refold.chat.screen import show_in_pipe
 from refold.chat.terminal import lines
-from refold.cli.exits import DIFFERENT, FINE
+from refold.cli.shared.exit_codes import DIFFERENT, FINE
 
 LEAVE_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

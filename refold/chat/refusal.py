@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refold.cli.exits import CANNOT_OPEN, DIFFERENT, exit_code
+from refold.cli.shared.exit_codes import CANNOT_OPEN, DIFFERENT, exit_code
 from runtime.errors import RefoldError
 
 

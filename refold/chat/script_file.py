@@ -7,28 +7,12 @@ import sys
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
-import attrs
-
 from actors.script import Script
-from runtime.errors import Refused
-
-
-@attrs.define(eq=False)
-class UnusableScript(Refused):
-    """A file that defines no scripted model."""
-
-    path: str
-    problem: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.path} {self.problem}; a script is a Python file that says "
-            "script = refold.Script([...])"
-        )
+from refold.cli.shared.exit_codes import CannotDo
 
 
 def load_script(path: Path) -> Script:
-    """Run the file at `path` and return its `script`; raises `UnusableScript`."""
+    """Run the file at `path` and return its `script`; raises `CannotDo`."""
     loader = SourceFileLoader("refold_chat_script", str(path))
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None, "a loader that is given always makes a spec"
@@ -37,8 +21,14 @@ def load_script(path: Path) -> Script:
     try:
         loader.exec_module(module)
     except Exception as error:
-        raise UnusableScript(str(path), f"fails with {type(error).__name__}: {error}") from error
+        raise _unusable(path, f"fails with {type(error).__name__}: {error}") from error
     script = getattr(module, "script", None)
     if not isinstance(script, Script):
-        raise UnusableScript(str(path), "defines no `script`")
+        raise _unusable(path, "defines no `script`")
     return script
+
+
+def _unusable(path: Path, problem: str) -> CannotDo:
+    return CannotDo(
+        f"{path} {problem}; a script is a Python file that says script = refold.Script([...])"
+    )

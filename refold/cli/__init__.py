@@ -64,7 +64,7 @@ class Commands(click.Group):
         except BrokenPipeError:
             _leave_quietly()
         except RefoldError as error:
-            from refold.cli.exits import exit_code, say
+            from refold.cli.shared.exit_codes import exit_code, say
 
             say(str(error))
             ctx.exit(exit_code(error))

@@ -12,15 +12,15 @@ import attrs
 import click
 
 from refold.chat.refusal import opening_code
-from refold.cli.exits import say
-from refold.cli.opening import locate
-from refold.cli.options import chosen_config, store_option
+from refold.cli.shared.exit_codes import say
+from refold.cli.shared.logs import locate
+from refold.cli.shared.options import chosen_config, store_option
 from runtime.errors import RefoldError
 
 if TYPE_CHECKING:
     from actors.options import AgentOptions
     from actors.script import Script
-    from refold.chat.session import Wanted
+    from refold.chat.run import Wanted
     from runtime.config import Config
     from runtime.storage import Sessions
 
@@ -89,7 +89,7 @@ class Said:
 
 
 def _wanted(store: Sessions, said: Said) -> Wanted:
-    from refold.chat.session import Wanted
+    from refold.chat.run import Wanted
 
     config, scripts = chosen_config(), _scripts(said.script)
     options, session = _options(said, config, scripts), said.session
@@ -126,7 +126,7 @@ def _options(said: Said, config: Config, scripts: Sequence[Script]) -> AgentOpti
 def _run(wanted: Wanted) -> int:
     import trio
 
-    from refold.chat.session import chat
+    from refold.chat.run import chat
 
     try:
         return trio.run(chat, wanted)

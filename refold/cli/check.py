@@ -8,40 +8,15 @@ from typing import Any
 import attrs
 import click
 
-from refold.cli.exits import CANNOT_OPEN, DIFFERENT, FINE, exit_code, say
-from refold.cli.opening import Place, check_store, locate
-from refold.cli.options import json_option, store_option
-from refold.cli.progress import watched
-from refold.cli.report import Report, examine
+from refold.cli.shared.exit_codes import DIFFERENT, FINE, CannotDo, exit_code, say
+from refold.cli.shared.findings import Report, examine
+from refold.cli.shared.logs import Place, check_store, locate
+from refold.cli.shared.options import json_option, store_option
+from refold.cli.shared.progress import watched
 from refold.render import plural, styled, to_json, visible_line
-from runtime.errors import HistoryUnbalanced, HistoryUnreadable, RefoldError, Refused
+from runtime.errors import HistoryUnbalanced, HistoryUnreadable, RefoldError
 from runtime.storage import FileCorrupt, Sessions
 from runtime.storage.head import HEAD
-
-
-@attrs.define(eq=False)
-class StoreNotThere(Refused):
-    """A store all of whose sessions were to be checked, and that nobody ever wrote to."""
-
-    exit_code = CANNOT_OPEN
-    store: str
-
-    def __str__(self) -> str:
-        return f"there is no store at {self.store}; name another with --store or REFOLD_STORE"
-
-
-@attrs.define(eq=False)
-class NothingToCheck(Refused):
-    """A store without any session."""
-
-    exit_code = DIFFERENT
-    store: str
-
-    def __str__(self) -> str:
-        return (
-            f"nothing to check: there are no sessions in {self.store}; name another store with "
-            "--store or REFOLD_STORE"
-        )
 
 
 @click.command("check")
@@ -107,7 +82,8 @@ def _examine(store: Sessions, names: Sequence[str]) -> Iterator[Report]:
 def _examine_all(store: Sessions) -> _Found:
     try:
         if not store.is_there():
-            raise StoreNotThere(store.address)
+            where = "name another with --store or REFOLD_STORE"
+            raise CannotDo(f"there is no store at {store.address}; {where}")
         places, vanished = [Place(store, name) for name in store.list()], store.vanished()
     except RefoldError as refused:
         return _Found([], problem=refused)
@@ -120,7 +96,13 @@ def _problem(store: Sessions, *, found_any: bool) -> RefoldError | None:
         check_store(store)
     except FileCorrupt as damage:  # also of pages that reading sessions does not meet
         return damage
-    return None if found_any else NothingToCheck(store.address)
+    if found_any:
+        return None
+    return CannotDo(
+        f"nothing to check: there are no sessions in {store.address}; name another store with "
+        "--store or REFOLD_STORE",
+        DIFFERENT,
+    )
 
 
 def _vanished(store: Sessions, session: str) -> str:

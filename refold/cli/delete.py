@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import click
 
-from refold.cli.asking import agreed, asking_options
-from refold.cli.exits import DIFFERENT, say
-from refold.cli.opening import Place, check_store, locate
-from refold.cli.options import store_option
-from refold.cli.removing import Removal, remove, tell
+from refold.cli.shared.confirmation import agreed, asking_options
+from refold.cli.shared.exit_codes import DIFFERENT, say
+from refold.cli.shared.logs import Place, check_store, locate
+from refold.cli.shared.options import store_option
+from refold.cli.shared.removal import Removal, remove, tell
 from refold.render import visible_line
 from runtime.storage import Sessions
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from refold.cli.exits import CANNOT_OPEN, DIFFERENT
-from refold.cli.exits import say as say_why
-from refold.cli.options import STORE, opened_store
+from refold.cli.shared.exit_codes import CANNOT_OPEN, DIFFERENT
+from refold.cli.shared.exit_codes import say as say_why
+from refold.cli.shared.options import STORE, opened_store
 from runtime.storage import Sessions
 from runtime.storage.address import within
 

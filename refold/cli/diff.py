@@ -7,13 +7,12 @@ from typing import Any
 import attrs
 import click
 
-from refold.cli.exits import DIFFERENT
-from refold.cli.opening import ReadLog, read_log
-from refold.cli.options import json_option, store_option
+from refold.cli.shared.exit_codes import DIFFERENT
+from refold.cli.shared.logs import ReadLog, read_log
+from refold.cli.shared.options import json_option, store_option
 from refold.render import percent, shortened, styled, to_json, visible_line
 from runtime.comparison import Comparison, Divergence, StepRequest, compare_steps, rebuild_step
 from runtime.envelope import Event, Replace
-from runtime.steps import find_step
 from runtime.storage import Sessions
 
 BEFORE, AFTER = 24, 56
@@ -68,7 +67,7 @@ def _side(store: Sessions, session: str, name: str, logs: dict[str, ReadLog]) ->
     if named not in logs:
         logs[named] = read_log(store, named)
     log = logs[named]
-    return Side(log, rebuild_step(log.events, find_step(log.events, step)))
+    return Side(log, rebuild_step(log.events, log.find_step(step)))
 
 
 def _lines(one: Side, other: Side, found: Comparison) -> list[str]:

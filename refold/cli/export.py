@@ -10,12 +10,12 @@ from typing import Any
 import attrs
 import click
 
-from refold.cli.exits import CANNOT_OPEN, say
-from refold.cli.opening import Place, locate
-from refold.cli.options import STORE, json_option, opened_store, store_option
-from refold.cli.target import check_target
+from refold.cli.shared.exit_codes import CannotDo, say
+from refold.cli.shared.export_target import check_target
+from refold.cli.shared.logs import Place, locate
+from refold.cli.shared.options import STORE, json_option, opened_store, store_option
 from refold.render import is_terminal, plural, to_json, visible_line
-from runtime.errors import Refused
+from runtime.errors import UnsupportedVersion
 from runtime.storage import (
     OS,
     ForeignLog,
@@ -24,19 +24,9 @@ from runtime.storage import (
     Sessions,
     check_session_id,
 )
+from runtime.storage.believable import believable
 from runtime.storage.files import remove, reported, write_file
 from runtime.storage.salvage import lines_of, salvage
-
-
-@attrs.define(eq=False)
-class FileTaken(Refused):
-    """A file that an export would overwrite."""
-
-    exit_code = CANNOT_OPEN
-    path: str
-
-    def __str__(self) -> str:
-        return f"{self.path} is there already; name another file, or overwrite it with --force"
 
 
 @click.command("export")
@@ -45,6 +35,7 @@ class FileTaken(Refused):
 @click.option("--to", metavar=STORE, callback=opened_store, help="Copy it into another store.")
 @click.option("--id", "wanted", metavar="ID", help="The session's id there, by default the same.")
 @click.option("--readable", is_flag=True, help="Of a damaged log, what stands before the damage.")
+@click.option("--raw", is_flag=True, help="All stored bytes, whatever they are.")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 @json_option
 @store_option
@@ -55,6 +46,7 @@ def command(
     to: Sessions | None,
     wanted: str | None,
     readable: bool,
+    raw: bool,
     force: bool,
     as_json: bool,
     store: Sessions,
@@ -65,7 +57,8 @@ def command(
     exactly those that are stored, but for a torn tail, which is left out and told. A file is
     overwritten only with --force. What is no plain file, what is in a store's own folder and what
     belongs to a SQLite file is never written to. Of a damaged log nothing is exported without
-    --readable (exit code 4).
+    --readable (exit code 4). With --raw the stored bytes are given unjudged: of a damaged log also
+    what stands behind the damage, and those of a log that a newer refold wrote.
 
     \b
     Examples:
@@ -75,14 +68,19 @@ def command(
       refold export last --to elsewhere --id another --json
     """
     _check_usage(file, to, wanted, as_json=as_json)
+    if raw and (to is not None or readable):
+        raise click.UsageError("--raw goes with FILE or standard output, and not with --readable")
     place = locate(store, session)
     if file is not None:
         check_target(file, place.store)
+    if raw:
+        _export_raw(place, file, force=force, as_json=as_json)
+        return
     taken = _read(place, readable=readable)
     if to is not None:
         _into_store(taken, to, wanted)
     elif file is not None:
-        _into_file(taken, file, force=force)
+        _into_file(taken.data, file, force=force)
     else:
         click.echo(taken.data, nl=False)
     if to is not None or file is not None:
@@ -128,6 +126,9 @@ def _read(place: Place, *, readable: bool) -> Taken:
         found = place.store.read(place.session)
     except LogCorrupt as damage:
         return _before(place, damage, readable=readable)
+    except UnsupportedVersion:
+        say("--raw exports its bytes as they are")
+        raise
     stored = place.store.raw(place.session)
     lines = lines_of(stored, found)
     start = found.records[0].offset if found.records else found.end
@@ -142,14 +143,21 @@ def _before(place: Place, damage: LogCorrupt, *, readable: bool) -> Taken:
     """What stands before the damage, where that is wanted; raises the damage else."""
     found = damage.readable
     if found is None:
-        say(f"nothing of {place.session} can be exported")
+        say(f"nothing of {place.session} can be exported but its bytes as they are, with --raw")
         raise damage
     if not readable:
         count = plural(len(found.records), "event")
-        say(f"{count} before the damage can be read; --readable exports those")
+        say(f"{count} before the damage can be read; --readable exports those, --raw all bytes")
         raise damage
     say(str(damage))
     stored = place.store.raw(place.session)
+    behind = [record.seq for record in believable(stored, found)]
+    if behind:
+        say(
+            f"{plural(len(behind), 'event')} behind the damage still fit their checksums; no log "
+            "can hold them without those between: `refold show "
+            f"{place.session} --from {behind[0]}` shows them, and --raw exports all bytes"
+        )
     kept = salvage(stored, found)
     found = attrs.evolve(found, header=kept.header)
     return Taken(place, found, kept.data, kept.lines, len(kept.dropped))
@@ -162,7 +170,18 @@ def _into_store(taken: Taken, to: Sessions, wanted: str | None) -> None:
     to.adopt(attrs.evolve(header, id=wanted or header.id), taken.lines)
 
 
-def _into_file(taken: Taken, file: Path, *, force: bool) -> None:
+def _export_raw(place: Place, file: Path | None, *, force: bool, as_json: bool) -> None:
+    data = place.store.raw(place.session)
+    if file is None:
+        click.echo(data, nl=False)
+        return
+    _into_file(data, file, force=force)
+    told = {"session": place.session, "to": str(file), "bytes": len(data)}
+    click.echo(to_json(told) if as_json else visible_line(str(file)))
+    say(f"{plural(len(data), 'byte')} of {place.session} are in {file}, unjudged")
+
+
+def _into_file(data: bytes, file: Path, *, force: bool) -> None:
     """Write the file whole and durable, or leave what was there.
 
     Without `force` its name is claimed first: of many who want it one gets it, and none overwrites
@@ -172,7 +191,7 @@ def _into_file(taken: Taken, file: Path, *, force: bool) -> None:
         if not force:
             _claim(file)
         try:
-            write_file(OS, file, taken.data, sync=True)
+            write_file(OS, file, data, sync=True)
         except BaseException:
             if not force:
                 remove(OS, file)
@@ -183,7 +202,8 @@ def _claim(file: Path) -> None:
     try:
         OS.close(OS.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
     except FileExistsError:
-        raise FileTaken(str(file)) from None
+        what = "name another file, or overwrite it with --force"
+        raise CannotDo(f"{file} is there already; {what}") from None
 
 
 def _as_json(taken: Taken, session: str, where: str) -> dict[str, Any]:

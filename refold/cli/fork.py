@@ -3,41 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
-import attrs
 import click
 
 from actors.ids import new_id, now_ms
-from refold.cli.exits import USAGE, say
-from refold.cli.opening import ReadLog, locate, read_log
-from refold.cli.options import json_option, store_option
+from refold.cli.shared.exit_codes import USAGE, CannotDo, say
+from refold.cli.shared.logs import ReadLog, locate, read_log
+from refold.cli.shared.options import json_option, store_option
 from refold.render import to_json
-from runtime.envelope import Event
-from runtime.errors import Refused
 from runtime.events import TurnEnd
 from runtime.rules.soundness import refusal_of
-from runtime.steps import find_step
 from runtime.storage import LogCorrupt, SessionHeader, Sessions
 from runtime.storage.fork import fork_point
-
-
-@attrs.define(eq=False)
-class NoSuchTurn(Refused):
-    """A turn to fork at that has not ended, or that the log does not have."""
-
-    exit_code = USAGE
-    session: str
-    turn: int
-    nearest: int | None
-
-    def __str__(self) -> str:
-        hint = "none has ended yet" if self.nearest is None else f"the last is turn:{self.nearest}"
-        return (
-            f"session {self.session!r} has no turn {self.turn} that has ended; {hint}, "
-            "and a session forks where a turn has ended"
-        )
 
 
 def _check_at(_ctx: click.Context, _param: click.Parameter, at: str | None) -> str | None:
@@ -97,7 +75,9 @@ def _check_history(log: ReadLog, at: int | None) -> None:
 
     What the store refuses is left to it, with its own words.
     """
-    if log.scan.foreign or isinstance(log.damage, LogCorrupt):
+    if log.scan.foreign:
+        return
+    if isinstance(log.damage, LogCorrupt) and (at is None or at >= len(log.events)):
         return
     end = fork_point(log.scan, at).seq + 1
     if len(log.events) < end:
@@ -108,25 +88,31 @@ def _check_history(log: ReadLog, at: int | None) -> None:
 
 
 def _seq(log: ReadLog, at: str) -> int:
-    """The seq that `at` speaks of; raises `NoSuchTurn`, `NoSuchStep`."""
+    """The seq that `at` speaks of; raises `CannotDo`, `NoSuchStep`, and what is damaged."""
     if at.isdigit():
         return int(at)
     turn = at.startswith("turn:")
-    return _turn_end(log, at) if turn else _after_step(log.events, at)
+    return _turn_end(log, at) if turn else _after_step(log, at)
 
 
 def _turn_end(log: ReadLog, at: str) -> int:
     ends = {event.data.turn: event.seq for event in log.events if isinstance(event.data, TurnEnd)}
     turn = int(at.removeprefix("turn:"))
     if turn not in ends:
-        raise NoSuchTurn(log.session, turn, max(ends, default=None))
+        log.complete()
+        hint = f"the last is turn:{max(ends)}" if ends else "none has ended yet"
+        raise CannotDo(
+            f"session {log.session!r} has no turn {turn} that has ended; {hint}, and a session "
+            "forks where a turn has ended",
+            USAGE,
+        )
     return ends[turn]
 
 
-def _after_step(events: Sequence[Event], at: str) -> int:
+def _after_step(log: ReadLog, at: str) -> int:
     """The `turn/end` behind a turn's last step; behind another, a seq that the store refuses."""
-    step = find_step(events, at)
-    for event in events[step.end :]:
+    step = log.find_step(at)
+    for event in log.events[step.end :]:
         if event.type == "turn/end":
             return event.seq
         if event.type == "step/start":

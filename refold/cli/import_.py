@@ -10,12 +10,12 @@ import attrs
 import click
 import orjson
 
-from refold.cli.exits import CANNOT_OPEN, DAMAGED, USAGE, say
-from refold.cli.options import json_option, store_option
-from refold.cli.progress import watched
+from refold.cli.shared.exit_codes import DAMAGED, USAGE, CannotDo, say
+from refold.cli.shared.options import json_option, store_option
+from refold.cli.shared.progress import watched
 from refold.render import plural, to_json
 from runtime.envelope import Event, decode_line
-from runtime.errors import Broken, InvalidSessionId, Refused
+from runtime.errors import InvalidSessionId, Refused
 from runtime.rules.soundness import refusal_of
 from runtime.session import Session
 from runtime.storage import (
@@ -23,7 +23,6 @@ from runtime.storage import (
     Scan,
     SessionHeader,
     Sessions,
-    Torn,
     check_session_id,
     frame_header,
     scan,
@@ -31,45 +30,6 @@ from runtime.storage import (
 from runtime.storage.files import reported
 from runtime.storage.reframe import reframe
 from runtime.storage.salvage import lines_of
-
-
-@attrs.define(eq=False)
-class NoUsableId(Refused):
-    """A log whose own id cannot be a session's."""
-
-    exit_code = USAGE
-    path: str
-    found: object
-
-    def __str__(self) -> str:
-        return f"{self.path} has no id that a session can have ({self.found!r}); give one with --id"
-
-
-@attrs.define(eq=False)
-class NothingToImport(Refused):
-    """A file without a whole line, in which a log would have its header."""
-
-    exit_code = CANNOT_OPEN
-    path: str
-
-    def __str__(self) -> str:
-        return f"{self.path} has no whole line, so there is nothing to import; name a session's log"
-
-
-@attrs.define(eq=False)
-class NothingKept(Broken):
-    """A log in which no event is whole, though there is something behind its header."""
-
-    exit_code = DAMAGED
-    path: str
-    torn: Torn
-
-    def __str__(self) -> str:
-        return (
-            f"{self.path} has no event that is whole: {plural(self.torn.dropped_bytes, 'byte')} "
-            f"behind its header cannot be trusted ({self.torn.reason}); {_ADVICE}"
-        )
-
 
 _ADVICE = "nothing was imported; take another copy of the log"
 
@@ -127,7 +87,8 @@ def _read(file: Path, wanted: str | None) -> Taken:
     with reported(file):
         data = file.read_bytes()
     if b"\n" not in data:
-        raise NothingToImport(str(file))
+        what = "has no whole line, so there is nothing to import"
+        raise CannotDo(f"{file} {what}; name a session's log")
     first = _first_line(data)
     foreign = "crc" not in first
     if foreign:
@@ -144,13 +105,18 @@ def _read(file: Path, wanted: str | None) -> Taken:
 
 
 def _scan(data: bytes, session: str, file: Path) -> Scan:
-    """What the file holds; raises `NothingKept`, `LogCorrupt`, and what else `scan` raises."""
+    """What the file holds; raises `CannotDo`, `LogCorrupt`, and what else `scan` raises."""
     try:
         found = scan(data, session, path=str(file))
     except LogCorrupt as damage:
         raise attrs.evolve(damage, advice=_ADVICE) from None
     if found.torn is not None and found.torn.dropped_bytes and not found.records:
-        raise NothingKept(str(file), found.torn)
+        count = plural(found.torn.dropped_bytes, "byte")
+        raise CannotDo(
+            f"{file} has no event that is whole: {count} behind its header cannot be trusted "
+            f"({found.torn.reason}); {_ADVICE}",
+            DAMAGED,
+        )
     return found
 
 
@@ -162,7 +128,8 @@ def _expected_id(file: Path, first: Mapping[str, Any], wanted: str | None) -> st
     try:
         return wanted or check_session_id(own if isinstance(own, str) else "")
     except InvalidSessionId:
-        raise NoUsableId(str(file), own) from None
+        what = f"{file} has no id that a session can have ({own!r})"
+        raise CannotDo(f"{what}; give one with --id", USAGE) from None
 
 
 def _first_line(data: bytes) -> dict[str, Any]:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import attrs
 import click
 
-from refold.cli.asking import agreed, asking_options
-from refold.cli.exits import DIFFERENT, FINE, say
-from refold.cli.opening import Place, check_store
-from refold.cli.options import store_option
-from refold.cli.progress import watched
-from refold.cli.removing import Removal, remove, tell
-from refold.cli.state import Row, newest_first, read_row
+from refold.cli.shared.confirmation import agreed, asking_options
+from refold.cli.shared.exit_codes import DIFFERENT, FINE, CannotDo, say
+from refold.cli.shared.last_use import doubt, newest_first, now_ms
+from refold.cli.shared.logs import Place, check_store
+from refold.cli.shared.options import store_option
+from refold.cli.shared.progress import watched
+from refold.cli.shared.removal import Removal, remove, tell
+from refold.cli.shared.session_rows import NEWER, Row, read_row
 from refold.render import plural, table
-from runtime.errors import Refused
 from runtime.moments import utc
 from runtime.storage import Sessions
 
@@ -48,16 +47,6 @@ class Old:
     def known(self) -> dict[str, Any]:
         """What JSON says of it beside its name."""
         return {"lastActivity": self.since, "state": self.row.state}
-
-
-@attrs.define(eq=False)
-class ChangedSince(Refused):
-    """A session that was used or damaged after it was found to be old."""
-
-    session: str
-
-    def __str__(self) -> str:
-        return f"session {self.session!r} has changed since it was listed; it is left alone"
 
 
 @click.command("prune")
@@ -90,7 +79,9 @@ def command(
     removed even so; the exit code then is 1.
 
     The last activity is that of `refold sessions`; a damaged log, whose last event nobody knows,
-    goes by when it was written to, and is left alone without --damaged. With --json, what is old is
+    goes by when it was written to, and is left alone without --damaged. What cannot be dated, since
+    a clock was wrong, and what a newer refold wrote is left alone too; `refold delete`
+    removes it. With --json, what is old is
     listed; the exit code is 1 if there is any and neither --yes nor --dry-run is given.
 
     \b
@@ -99,7 +90,7 @@ def command(
       refold prune --older-than 8w --yes --json
     """
     check_store(store)
-    old = [*_older(store, time.time_ns() // 1_000_000 - age, damaged=damaged)]
+    old = [*_older(store, now_ms() - age, damaged=damaged)]
     if as_json and (dry_run or not yes or not old):
         tell([Removal(found.name, known=found.known) for found in old], as_json=True)
         ctx.exit(FINE if dry_run or not old else DIFFERENT)
@@ -115,14 +106,22 @@ def command(
 
 def _older(store: Sessions, than: int, *, damaged: bool) -> Iterator[Old]:
     """The sessions whose last activity was at `than` (epoch ms) or before, the oldest first."""
-    names = [*reversed(newest_first(store))]
+    names = [*reversed(newest_first(store, store.names()))]
+    undated: list[str] = []
     for name in watched(names, lambda name: f"reading {name}"):
         row = read_row(store, name)
-        if row.state in BAD and not damaged:
+        if row.state == NEWER or (row.state in BAD and not damaged):
             continue
         since = _since(store, name, row)
-        if since <= than:
+        if _doubt(row, since):
+            undated.append(name)
+        elif since <= than:
             yield Old(name, row, since)
+    if undated:
+        say(
+            f"{plural(len(undated), 'session')} cannot be dated, for a clock was wrong, and "
+            f"{'is' if len(undated) == 1 else 'are'} left alone; `refold sessions` shows which"
+        )
 
 
 def _remove(store: Sessions, old: list[Old]) -> Iterator[Removal]:
@@ -132,8 +131,10 @@ def _remove(store: Sessions, old: list[Old]) -> Iterator[Removal]:
     def check(place: Place) -> None:
         was, row = listed[place.session], read_row(store, place.session)
         is_used = _since(store, place.session, row) > was.since
-        if is_used or (row.state in BAD and was.row.state not in BAD):
-            raise ChangedSince(place.session)
+        spoilt = row.state in (*BAD, NEWER) and was.row.state not in BAD
+        if is_used or spoilt:
+            what = f"session {place.session!r} has changed since it was listed"
+            raise CannotDo(f"{what}; it is left alone", DIFFERENT)
 
     for removal in remove([Place(store, found.name) for found in old], check):
         yield attrs.evolve(removal, known=listed[removal.session].known)
@@ -143,6 +144,10 @@ def _since(store: Sessions, name: str, row: Row) -> int:
     last = row.counts.last_activity
     written = store.written_at(name) // 1_000_000
     return written if last is None or row.state in BAD else last
+
+
+def _doubt(row: Row, since: int) -> str:
+    return doubt(since) if row.state in BAD else row.doubt
 
 
 def _listed(old: list[Old]) -> str:

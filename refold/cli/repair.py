@@ -9,11 +9,11 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from refold.cli.asking import agreed, asking_options
-from refold.cli.exits import DIFFERENT, FINE
-from refold.cli.mending import Plan, plan_repair, repair
-from refold.cli.opening import locate
-from refold.cli.options import store_option
+from refold.cli.shared.confirmation import agreed, asking_options
+from refold.cli.shared.exit_codes import DIFFERENT, FINE
+from refold.cli.shared.logs import locate
+from refold.cli.shared.options import store_option
+from refold.cli.shared.repair_plan import Plan, plan_repair, repair
 from refold.render import plural, styled, to_json, visible_line
 from runtime.errors import RefoldError
 from runtime.storage import Sessions

@@ -8,15 +8,14 @@ import sys
 import attrs
 import click
 
-from refold.cli.exits import DIFFERENT, say
-from refold.cli.opening import ReadLog, read_log
-from refold.cli.options import json_option, store_option
+from refold.cli.shared.exit_codes import DIFFERENT, say
+from refold.cli.shared.logs import ReadLog, read_log
+from refold.cli.shared.options import json_option, store_option
 from refold.render import is_terminal, to_json, to_pretty_json, visible_json
 from runtime.comparison import StepRequest, rebuild_step
 from runtime.difference import request_as_json
 from runtime.llm.providers import Provider, UnknownProvider, find_provider
 from runtime.llm.wires import WIRES
-from runtime.steps import find_step
 from runtime.storage import Sessions
 
 
@@ -42,7 +41,7 @@ def command(session: str, step: str, form: str | None, as_json: bool, store: Ses
       refold request last 1.1 --curl
     """
     log = read_log(store, session)
-    rebuilt = rebuild_step(log.events, find_step(log.events, step))
+    rebuilt = rebuild_step(log.events, log.find_step(step))
     check = check_seal(rebuilt)
     if as_json:
         click.echo(to_json(_as_json(log, rebuilt, check)))

@@ -6,10 +6,11 @@ from typing import Any
 
 import click
 
-from refold.cli.exits import say
-from refold.cli.options import json_option, store_option
-from refold.cli.progress import watched
-from refold.cli.state import Row, newest_first, read_row
+from refold.cli.shared.exit_codes import say
+from refold.cli.shared.last_use import newest_first
+from refold.cli.shared.options import json_option, store_option
+from refold.cli.shared.progress import watched
+from refold.cli.shared.session_rows import Row, read_row
 from refold.render import bar, number, shortened, table, to_json
 from runtime.moments import utc
 from runtime.storage import Sessions
@@ -28,14 +29,19 @@ def command(as_json: bool, store: Sessions) -> None:
     A state is `ok`; `open turn`, which a crash left or a running agent is in; `owned`, open for
     writing in a process; `torn`, with a tail that the next opening cuts; `damaged`, with the
     position and the reason; `half-written`, without a whole header; `foreign`, not written by
-    refold; or `unreadable`. A bad file never stops the list. Tokens are those of `refold usage`.
+    refold; `newer format`, of a later version; or `unreadable`. A bad file never stops the list.
+    Tokens are those of `refold usage`.
+
+    A last activity that cannot be right, since it is in the future or older than its session, has a
+    question mark: the clock was wrong then. In a SQLite file the order is that of writing all the
+    same; in a folder such a session comes last.
 
     \b
     Examples:
       refold sessions
       refold sessions --json
     """
-    files = newest_first(store)
+    files = newest_first(store, store.names())
     rows = [read_row(store, file) for file in watched(files, lambda file: f"reading {file}")]
     if as_json:
         click.echo(to_json({"sessions": [*map(_as_json, rows)]}))
@@ -53,28 +59,30 @@ def _cells(row: Row) -> tuple[str, ...]:
     return (
         row.session,
         shortened(row.name or "", _NAME),
-        "-" if counts.last_activity is None else utc(counts.last_activity),
+        "-" if counts.last_activity is None else utc(counts.last_activity) + "?" * bool(row.doubt),
         number(counts.turns),
         number(counts.tokens_in),
         number(counts.tokens_out),
         bar(counts.cached_share),
-        f"{row.state} {row.detail}".rstrip(),
+        f"{row.state} {row.detail}".rstrip() + (f"; last used {row.doubt}" if row.doubt else ""),
     )
 
 
 def _as_json(row: Row) -> dict[str, Any]:
-    counts = row.counts
+    counts, owner = row.counts, None if row.holder is None else row.holder.owner
     return {
         "session": row.session,
         "name": row.name,
         "lastActivity": counts.last_activity,
+        "doubt": row.doubt or None,
+        "durability": row.durability,
         "turns": counts.turns,
         "in": counts.tokens_in,
         "cached": counts.tokens_cached,
         "out": counts.tokens_out,
         "state": row.state,
         "detail": row.detail,
-        "owner": None if row.owner is None else {"pid": row.owner.pid, "host": row.owner.host},
+        "owner": None if owner is None else {"pid": owner.pid, "host": owner.host},
         "offset": None if row.damage is None else row.damage.offset,
         "seq": None if row.damage is None else row.damage.expected_seq,
     }

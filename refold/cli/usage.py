@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from refold.cli.opening import read_log
-from refold.cli.options import json_option, store_option
-from refold.render import bar, number, percent, plural, table, to_json
+from refold.cli.shared.logs import read_log
+from refold.cli.shared.options import json_option, store_option
+from refold.render import bar, duration, number, percent, plural, table, to_json
 from runtime import codec
 from runtime.storage import Sessions
-from runtime.usage import Break, StepUsage, usage_by_step
+from runtime.usage import Break, StepUsage, explain, usage_by_step
 
 TITLES = ("step", "in", "cached", "out", "kept", "cached/in", "breaks")
 _LEFT = frozenset({0, 5, 6})
@@ -28,7 +28,9 @@ def command(session: str, as_json: bool, store: Sessions) -> None:
     `in` counts every token that the model read, `cached` those of them that came from the
     provider's cache. `kept` is how much of the previous request's body begins this one: 100.0 %
     where it only grew. `breaks` names what happened between the two: a new loop instance, a header
-    change with its fields, a replacement. What nobody reported is `-`, never 0.
+    change with its fields, a replacement. Of several the one is told first that `refold diff`
+    names as the cause. A cache that missed though the prefix was kept is told with the time since
+    the request before. What nobody reported is `-`, never 0.
 
     \b
     Examples:
@@ -36,7 +38,7 @@ def command(session: str, as_json: bool, store: Sessions) -> None:
       refold usage last --json
     """
     log = read_log(store, session)
-    rows = usage_by_step(log.events)
+    rows = explain(log.events, usage_by_step(log.events))
     if as_json:
         steps = [_as_json(row) for row in rows]
         click.echo(to_json({"session": log.session, "steps": steps, "total": _totals(rows)}))
@@ -58,10 +60,17 @@ def _cells(row: StepUsage) -> tuple[str, ...]:
 
 
 def _notes(row: StepUsage) -> list[str]:
-    notes = [describe_break(found) for found in row.breaks]
+    is_named = row.cause is None or any(found.seq == row.cause for found in row.breaks)
+    notes = [] if is_named else [f"what changed stands at seq {row.cause}"]
+    for found in sorted(row.breaks, key=lambda found: row.cause not in (None, found.seq)):
+        besides = "" if row.cause in (None, found.seq) else "besides: "
+        notes.append(besides + describe_break(found))
+    if row.missed:
+        after = "" if row.gap_ms is None else f", {duration(row.gap_ms)} after the request before"
+        notes.append(f"the provider's cache missed, though the whole prefix was kept{after}")
     if row.retries:
         notes.append(f"{plural(row.retries, 'failed attempt')} not counted")
-    if row.kept is not None and row.kept < 1 and not row.breaks:
+    if row.kept is not None and row.kept < 1 and not row.breaks and row.cause is None:
         notes.append("the log does not explain the break")
     return notes
 
@@ -112,6 +121,9 @@ def _as_json(row: StepUsage) -> dict[str, Any]:
         "wireBytes": row.wire_bytes,
         "kept": row.kept,
         "retries": row.retries,
+        "gapMs": row.gap_ms,
+        "cause": row.cause,
+        "missed": row.missed,
         "breaks": [_break_json(found) for found in row.breaks],
     }
 

@@ -10,9 +10,9 @@ from typing import Any
 import attrs
 import click
 
-from refold.cli.exits import DIFFERENT, FINE, exit_code, say
-from refold.cli.opening import Place, StoredLog, locate, open_log
-from refold.cli.options import json_option, store_option
+from refold.cli.shared.exit_codes import DIFFERENT, FINE, exit_code, say
+from refold.cli.shared.logs import Place, StoredLog, locate, open_log
+from refold.cli.shared.options import json_option, store_option
 from refold.render import is_terminal, plural, styled, to_json, visible_line
 from runtime.errors import RefoldError
 from runtime.storage import Sessions

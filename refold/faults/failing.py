@@ -161,6 +161,10 @@ class FailingPort:
         self._meet("unlock", self._paths[fd])
         self.inner.unlock(fd, offset)
 
+    def is_locked(self, fd: int, offset: int) -> bool:
+        self._meet("is_locked", self._paths[fd])
+        return self.inner.is_locked(fd, offset)
+
     def flock(self, fd: int) -> bool:
         self._meet("flock", self._paths[fd])
         return self.inner.flock(fd)

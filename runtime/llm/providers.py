@@ -57,6 +57,16 @@ def _check_base_url(provider: Provider, _field: object, base_url: str) -> None:
     wrong = InvalidProvider(
         provider.name, "needs a base URL such as https://host/v1 with a valid host and port"
     )
+    if any(char.isspace() or not char.isprintable() for char in base_url):
+        raise InvalidProvider(
+            provider.name, "has white space or a control character in its base URL; leave it out"
+        )
+    if "?" in base_url or "#" in base_url:  # the requests' path would go behind it
+        raise InvalidProvider(
+            provider.name,
+            "has a query (?) or a fragment (#) in its base URL, which a request's path cannot "
+            "follow; leave it out, and name a key's variable in key_env",
+        )
     try:
         parts = urlsplit(base_url)
         _ = parts.port  # parsed, and refused, only when it is read
@@ -81,7 +91,7 @@ class Provider:
     `codec` is `chat/1` or `script`. `quirks` goes into `config.extra["refold"]`, where the codec
     reads it and the log keeps it; `defaults` are body fields that every request starts from.
     Without `keep_alive` each request has a connection of its own. Raises `InvalidProvider` for a
-    base URL that is not http(s) or that holds a password.
+    base URL that is not http(s) or that holds a password, a query, a fragment or white space.
     """
 
     name: str

@@ -96,6 +96,16 @@ def read_all(port: Port, fd: int, start: int = 0, end: int | None = None) -> byt
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
+def is_blank(port: Port, fd: int) -> bool:
+    """Whether a file holds nothing, or nothing but zeros; no more of it than a part is kept."""
+    offset = 0
+    while part := port.pread(fd, CHUNK, offset):
+        if part.count(0) != len(part):
+            return False
+        offset += len(part)
+    return True
+
+
 def write_all(port: Port, fd: int, data: bytes, offset: int) -> None:
     """Write `data` at `offset`, going on after short writes."""
     rest = memoryview(data)

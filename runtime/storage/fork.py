@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
 
-from runtime.storage.errors import AlreadyExists, NoForkPoint
+from runtime.storage.errors import AlreadyExists, LogCorrupt, NoForkPoint
 from runtime.storage.files import copy_all, remove, write_all, write_file
 from runtime.storage.framing import Record, frame_header
 from runtime.storage.header import SessionHeader
@@ -15,6 +16,22 @@ from runtime.storage.layout import Layout
 from runtime.storage.port import Port
 from runtime.storage.tail import Scan
 from runtime.storage.takeover import open_draft
+
+
+def forkable(read: Callable[[], Scan], seq: int | None) -> Scan:
+    """What stands of a log that is to be forked at `seq`: damage behind that does not matter.
+
+    Raises what `read` raises: the damage, where nobody says where to fork or it comes before.
+    """
+    try:
+        return read()
+    except LogCorrupt as damage:
+        before = damage.readable
+        if before is None or seq is None or seq >= len(before.records):
+            raise
+        if damage.expected_seq is None or damage.expected_seq < len(before.records):
+            raise  # the chain is whole, and not the one that somebody vouches for: all is in doubt
+        return before
 
 
 def fork_point(found: Scan, seq: int | None) -> Record:

@@ -16,7 +16,8 @@ import attrs
 import orjson
 
 from runtime.json import encode
-from runtime.storage.header import SessionHeader, unparse_header
+from runtime.storage.errors import TooLarge
+from runtime.storage.header import HEADER_BYTES, SessionHeader, unparse_header
 
 COVERED = 17
 """Where the bytes under a line's checksum begin."""
@@ -65,8 +66,11 @@ def seal(covered: bytes, seed: int = 0) -> tuple[bytes, int]:
 
 
 def frame_header(header: SessionHeader) -> bytes:
-    """The header's line, newline included; raises `NotLosslessJson`."""
-    return seal(b"," + encode(unparse_header(header))[1:])[0]
+    """The header's line, newline included; raises `NotLosslessJson`, `TooLarge`."""
+    line = seal(b"," + encode(unparse_header(header))[1:])[0]
+    if len(line) > HEADER_BYTES:
+        raise TooLarge(header.id, len(line), HEADER_BYTES)
+    return line
 
 
 def frame_batch(events: Sequence[bytes], chain: int, dur: int) -> tuple[bytes, int]:

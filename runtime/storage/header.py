@@ -13,6 +13,9 @@ from runtime.errors import IdMismatch, InvalidHeader, InvalidSessionId, Unsuppor
 
 VERSION = 0
 
+HEADER_BYTES = 1 << 20
+"""No header's line is longer, its newline included, so nobody reads on for the end of one."""
+
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 

@@ -13,7 +13,7 @@ from runtime.events import SessionRecovered
 from runtime.storage import recovery
 from runtime.storage.errors import AlreadyExists, ForeignLog, NotFound
 from runtime.storage.files import check_local, exists, read_all, remove, reported
-from runtime.storage.fork import fork_point, replace_log, seeded, write_fork
+from runtime.storage.fork import fork_point, forkable, replace_log, seeded, write_fork
 from runtime.storage.framing import frame_header
 from runtime.storage.head import Beside, head_of, vanished, write_head
 from runtime.storage.header import SessionHeader, check_session_id
@@ -72,7 +72,7 @@ class JsonlFolder:
     def fork(self, source_id: str, seq: int | None, header: SessionHeader) -> None:
         check_session_id(header.id)
         with self._files.reading(source_id) as source:
-            found = self._files.scan(source_id, source)
+            found = forkable(partial(self._files.scan, source_id, source), seq)
             if found.foreign:
                 raise ForeignLog(source_id)
             point = fork_point(found, seq)
@@ -132,6 +132,13 @@ class JsonlFolder:
 
     def written_at(self, session_id: str) -> int:
         return self._files.written_at(session_id)
+
+    def write_number(self, session_id: str) -> int:
+        del session_id
+        return 0  # nothing in a folder grows with every write
+
+    def is_held(self, session_id: str) -> bool | None:
+        return self._locks.is_held(session_id)
 
     def beside(self, session_id: str) -> Beside:
         return self._files.beside(session_id)

@@ -10,6 +10,7 @@ import attrs
 
 from runtime.storage.files import CHUNK, read_all
 from runtime.storage.framing import Record, record_at
+from runtime.storage.header import HEADER_BYTES
 from runtime.storage.port import Port
 from runtime.storage.walk import Index
 
@@ -24,7 +25,10 @@ class Lines(Protocol):
     def name(self) -> str: ...
 
     def first(self) -> bytes:
-        """The header's line with its newline, or what there is of it."""
+        """The header's line with its newline, or what there is of it.
+
+        Of a file not many bytes more than `HEADER_BYTES` are read for it, however large it is.
+        """
         ...
 
     def after(self, seq: int, offset: int, size: int | None) -> bytes | None:
@@ -55,13 +59,16 @@ class FileLines:
         return str(self._path)
 
     def first(self) -> bytes:
-        data, end = b"", -1
-        while end < 0:
-            part = self._port.pread(self._fd, 4096, len(data))
-            if not part:
-                return data
-            data, end = data + part, (data + part).find(b"\n")
-        return data[: end + 1]
+        parts: list[bytes] = []
+        size = 0
+        while size < HEADER_BYTES:
+            part = self._port.pread(self._fd, max(4096, size), size)  # twice as much each time
+            line, newline, _ = part.partition(b"\n")
+            parts += [line, newline]
+            size += len(part)
+            if newline or not part:
+                break
+        return b"".join(parts)
 
     def after(self, seq: int, offset: int, size: int | None) -> bytes | None:
         del seq  # a file is read by its bytes

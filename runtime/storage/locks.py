@@ -83,6 +83,27 @@ class StoreLock:
                 self._port.close(self._fd)
                 self._fd = None
 
+    def is_held(self, session_id: str) -> bool | None:
+        """Whether anybody holds the session's lock, which is asked and not taken.
+
+        None where that cannot be said: without range locks only who takes a lock knows.
+        """
+        with self._guard:
+            if session_id in self._held:
+                return True
+            if not self._port.has_range_locks:
+                return None
+            try:
+                fd = self._port.open(self._layout.lock, os.O_RDONLY)
+            except FileNotFoundError:  # made by whoever locks first
+                return False
+            except OSError:
+                return None
+            try:
+                return self._port.is_locked(fd, offset_of(session_id))
+            finally:
+                self._port.close(fd)
+
     def let_go(self) -> None:
         """Close every descriptor, in a forked child: it must not keep its parent's locks alive."""
         self._guard = threading.Lock()  # the parent's may have been held at the fork

@@ -11,7 +11,7 @@ import attrs
 
 from runtime.errors import InvalidSessionId, RefoldError
 from runtime.storage.errors import NotFound
-from runtime.storage.files import exists, open_plain, read_all, reported
+from runtime.storage.files import exists, is_blank, open_plain, read_all, reported
 from runtime.storage.head import Beside, check_head, read_head
 from runtime.storage.header import check_session_id
 from runtime.storage.index import read_index
@@ -39,21 +39,41 @@ class LogFiles:
         return sorted({name.removesuffix(SUFFIX).removesuffix(ASIDE) for name in found})
 
     def holds_session(self, name: str) -> bool:
-        """Whether a file holds a session, though a damaged one; half a header is none."""
+        """Whether a file holds a session, though a damaged one.
+
+        Half a header is none, nor are zeros, unless the head file or what stands behind them tells
+        of more.
+        """
         try:
             self.reader(name).close()
-        except (InvalidSessionId, NotFound):
+        except InvalidSessionId:
+            return False
+        except NotFound:
+            return self._held_session(name)
+        except RefoldError:
+            return True
+        return True
+
+    def _held_session(self, name: str) -> bool:
+        """Whether more is known of a session than that there is no header."""
+        try:
+            with self.reading(name) as fd:
+                if is_blank(self.port, fd):  # also a large one, which is not to be held in memory
+                    return read_head(self.port, self.layout.head(name)) is not None
+            self.read(name)
+        except NotFound:
             return False
         except RefoldError:
             return True
         return True
 
     def written_at(self, name: str) -> int:
-        """When a log was last written to, in epoch ns; 0 where nobody knows."""
+        """When a log was last written to, in epoch ns; 0 where nobody knows, or it is no file."""
         try:
-            return self.port.lstat(self.layout.log(name)).mtime_ns
+            status = self.port.lstat(self.layout.log(name))
         except OSError:
             return 0
+        return status.mtime_ns if status.kind == "file" else 0
 
     def beside(self, session_id: str) -> Beside:
         """What stands beside a log."""

@@ -112,6 +112,9 @@ class MemoryPort:
     def unlock(self, fd: int, offset: int) -> None:
         self._locks.pop((self._open[fd].number, offset), None)
 
+    def is_locked(self, fd: int, offset: int) -> bool:
+        return self._locks.get((self._open[fd].number, offset), fd) != fd
+
     def flock(self, fd: int) -> bool:
         return self.lock(fd, 0)
 

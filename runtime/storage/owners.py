@@ -40,18 +40,26 @@ def may_write_still(last: LastOwner | None) -> bool:
     if last is None or last.released or last.owner.owner is None:
         return False
     owner, here = last.owner.owner, this_process()
-    (boot, _, space), (now, _, ours) = owner.boot.partition("/"), here.boot.partition("/")
-    if owner.host != here.host or (boot == now and space != ours):
+    if owner.host != here.host or _is_elsewhere(owner.boot, here.boot):
         return True
-    return boot == now and is_running(owner)
+    return is_running(owner)
 
 
 def has_ended(owner: Owner) -> bool:
-    """Whether `owner` was a process of this machine that does not run any more."""
+    """Whether `owner` was a process of this machine that does not run any more.
+
+    Of one in another space of process ids, such as a container's, nobody here knows.
+    """
     here = this_process()
     if owner.host != here.host or (owner.boot, owner.pid) == (here.boot, here.pid):
         return False
-    return not is_running(owner)
+    return not _is_elsewhere(owner.boot, here.boot) and not is_running(owner)
+
+
+def _is_elsewhere(boot: str, here: str) -> bool:
+    """Whether a process runs under the same kernel, in another space of process ids."""
+    (kernel, _, space), (ours, _, our_space) = boot.partition("/"), here.partition("/")
+    return kernel == ours and space != our_space
 
 
 def busy(session_id: str, last: LastOwner | None) -> SessionBusy:

@@ -40,8 +40,9 @@ class Port(Protocol):
     """File operations over descriptors and paths; offsets and sizes are bytes.
 
     `lock` takes an exclusive lock on the byte at `offset` for this open descriptor, `flock` one on
-    the whole file; both return False instead of waiting. `has_range_locks` says whether `lock`
-    works, `has_syncfs` whether `syncfs` syncs a whole file system and reports its errors.
+    the whole file; both return False instead of waiting. `is_locked` says whether another
+    descriptor has a lock on that byte, and takes none. `has_range_locks` says whether these work,
+    `has_syncfs` whether `syncfs` syncs a whole file system and reports its errors.
     `file_system` names the kind of the file system of a path, or "local".
     """
 
@@ -68,6 +69,7 @@ class Port(Protocol):
     def file_system(self, path: Path) -> str: ...
     def lock(self, fd: int, offset: int) -> bool: ...
     def unlock(self, fd: int, offset: int) -> None: ...
+    def is_locked(self, fd: int, offset: int) -> bool: ...
     def flock(self, fd: int) -> bool: ...
 
 
@@ -147,6 +149,10 @@ class _System:
 
     def unlock(self, fd: int, offset: int) -> None:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _range(fcntl.F_UNLCK, offset))
+
+    def is_locked(self, fd: int, offset: int) -> bool:
+        found = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _range(fcntl.F_WRLCK, offset))
+        return found[:2] != struct.pack("h", fcntl.F_UNLCK)
 
     def flock(self, fd: int) -> bool:
         return _taken(lambda: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB))

@@ -92,7 +92,8 @@ class Sessions(Protocol):
         """Make the session of `header` from the events of another up to its `turn/end` at `seq`.
 
         By default that is the last one. The bytes are copied as they are, no event is decoded, and
-        the fork is durable when this returns. Raises `NoForkPoint`, `AlreadyExists`,
+        the fork is durable when this returns. A log that is damaged can be forked before the
+        damage, where `seq` says so. Raises `NoForkPoint`, `AlreadyExists`,
         `SessionBusy`, `ForeignLog`, `StoreFull` and what `read` raises of the source.
         """
         ...
@@ -160,6 +161,21 @@ class Sessions(Protocol):
         """When a log was last written to, in epoch ns; 0 where nobody knows.
 
         That is what its file says, or where it is none of its own, its last event or its header.
+        """
+        ...
+
+    def write_number(self, session_id: str) -> int:
+        """A number that grows with every write to any session of the store; 0 where none does.
+
+        Of two sessions that with the larger one was written to later, whatever the clocks said. A
+        folder has no such number.
+        """
+        ...
+
+    def is_held(self, session_id: str) -> bool | None:
+        """Whether a session is open for writing, anywhere: its lock is asked and not taken.
+
+        None where the system has no locks that can be asked.
         """
         ...
 

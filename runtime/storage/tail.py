@@ -21,7 +21,7 @@ from runtime.events import SessionOwner
 from runtime.storage.errors import LogCorrupt, NotFound
 from runtime.storage.foreign import read_events
 from runtime.storage.framing import COVERED, FRAMED, SEALED, Record, is_whole, lines
-from runtime.storage.header import SessionHeader, parse_header
+from runtime.storage.header import HEADER_BYTES, SessionHeader, parse_header
 from runtime.storage.index import SavedIndex
 from runtime.storage.walk import Records, Walk, walk
 
@@ -125,9 +125,11 @@ def read_header(data: bytes, session_id: str, *, path: str) -> tuple[SessionHead
 
     Raises as `scan` does; `data` need not reach beyond the first line.
     """
-    end = data.find(b"\n")
-    if end < 0 or _never_reached_the_disk(data):
+    end = data.find(b"\n", 0, HEADER_BYTES)
+    if (end < 0 and len(data) < HEADER_BYTES) or _never_reached_the_disk(data):
         raise NotFound(session_id, path, len(data))
+    if end < 0:
+        raise LogCorrupt(path, 0, 1, None, f"no end of a line within {HEADER_BYTES} bytes")
     record = _parse_first_line(data, end, path)
     foreign = record.pop("crc", None) is None
     return parse_header(record, session_id, foreign=foreign), end + 1, foreign

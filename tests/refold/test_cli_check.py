@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 import pytest
 
-from refold.cli.opening import Place
-from refold.cli.report import examine
+from refold.cli.shared.findings import examine
+from refold.cli.shared.logs import Place
 from runtime.storage import JsonlFolder, SessionHeader, this_process
 from tests.refold.cli_stores import CliStore
 from tests.refold.test_cli_opening import one_sentence
@@ -216,7 +216,10 @@ def test_an_open_turn_of_a_running_owner_is_not_for_the_next_opening(any_store: 
     turn = event(1, "turn/start", turn=1, trigger={"kind": "message", "source": USER})
     for name, pid in (("held", os.getppid()), ("left", 2**22 + 1)):
         any_store.write(name, owner_event(0, pid=pid), turn)
-    held, left = (any_store.run("check", name) for name in ("held", "left"))
+    with any_store.opened() as sessions:
+        log = sessions.open("held")
+        held, left = (any_store.run("check", name) for name in ("held", "left"))
+        log.close()
     where = f"{os.getppid()}@{this_process().host}"
     assert (held.code, f"a turn is open; it is running in {where}" in held.out) == (0, True)
     assert "next opening" not in held.out

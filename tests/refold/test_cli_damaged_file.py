@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from runtime.storage import SessionHeader, open_sessions
+from runtime.storage import FileCorrupt, SessionHeader, open_sessions
 from tests.refold.cli_stores import CliStore
 from tests.refold.test_cli_opening import one_sentence
 from tests.runtime.storage.databases import break_index, break_page
@@ -59,6 +59,22 @@ def test_reading_tells_what_works_and_it_does(store: CliStore, tmp_path: Path) -
         found = open_sessions(new).read(name)
         assert found.torn is None
         assert len(found.records) == count or (count is None and 20 < len(found.records) <= 30)
+
+
+def test_what_stands_behind_a_damaged_page_is_shown_with_its_gap(store: CliStore) -> None:
+    ran = store.run("show", "bad", "--events")
+    assert (ran.code, "two.db" in ran.err) == (4, True)
+    (gap,) = [place for place, line in enumerate(ran.lines) if line.endswith("cannot be read")]
+    before, after = ran.lines[:gap], ran.lines[gap + 1 :]
+    assert [int(line.split()[0]) for line in before] == [*range(len(before))]
+    last = [int(line.split()[0]) for line in after]
+    assert last == [*range(40 - len(after), 40)]
+    assert 20 < len(before) <= 30 < 40 - len(after) < 40
+    lost = f"seqs {len(before)} to {39 - len(after)} cannot be read"
+    assert ran.lines[gap] == f"-- {lost}"
+    assert store.run("export", "bad", "--readable").code == 0
+    with store.opened() as sessions, pytest.raises(FileCorrupt):
+        sessions.fork("bad", 3, SessionHeader("fork", 1))  # writing could take more of it
 
 
 @pytest.mark.parametrize("index", ["sqlite_autoindex_torn_1", "sqlite_autoindex_sessions_1"])

@@ -11,7 +11,8 @@ from typing import Any
 import orjson
 import pytest
 
-from refold.cli import prune, removing
+from refold.cli import prune
+from refold.cli.shared import last_use, removal
 from runtime.storage import SessionHeader
 from tests.refold.cli_stores import CliStore
 from tests.refold.test_cli_opening import one_sentence
@@ -95,7 +96,7 @@ def test_an_unknown_session_stops_before_anything_is_deleted(any_store: CliStore
 @pytest.fixture
 def aged(any_store: CliStore, monkeypatch: pytest.MonkeyPatch) -> CliStore:
     """Sessions of which `old` was used 40 days ago, `new` 20 and its fork now; `bad` is damaged."""
-    monkeypatch.setattr(prune, "time", SimpleNamespace(time_ns=lambda: NOW * 1_000_000))
+    monkeypatch.setattr(last_use, "time", SimpleNamespace(time_ns=lambda: NOW * 1_000_000))
     assert any_store.run("delete", *any_store.ids(), "--yes").code == 0
     end = {"turn": 1, "reason": {"kind": "completed"}}
     for name, days in (("old", 40), ("new", 20), ("bad", 60)):
@@ -143,7 +144,7 @@ def test_what_would_be_pruned_is_listed_and_asked_for(aged: CliStore) -> None:
 def test_damaged_logs_are_left_alone_unless_they_are_meant(aged: CliStore) -> None:
     if aged.file is None:
         aged.log("half").write_bytes(b'{"crc":"0')
-        os.utime(aged.log("half"), (0, 0))
+        os.utime(aged.log("half"), ((NOW - 90 * DAY) // 1000, (NOW - 90 * DAY) // 1000))
     arguments = ["prune", "--older-than", "50d", "--yes"]
     assert as_json(aged, *arguments) == []
     names = [found["session"] for found in as_json(aged, *arguments, "--damaged")]
@@ -165,7 +166,7 @@ def test_an_owned_session_is_not_pruned_and_the_others_are(aged: CliStore) -> No
 def test_what_is_used_after_the_listing_is_left_alone(
     aged: CliStore, form: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = removing.remove
+    original = removal.remove
 
     def use_and_remove(*arguments: Any) -> Any:
         with aged.opened() as sessions:

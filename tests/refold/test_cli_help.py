@@ -101,3 +101,8 @@ def test_help_and_the_commands_that_read_logs_never_import_trio(
     )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines()[-1] == "[]"
+
+
+def test_every_module_beside_the_command_table_is_a_command() -> None:
+    found = {path.stem for path in (ROOT / "refold/cli").glob("*.py")} - {"__init__"}
+    assert {name.removesuffix("_") for name in found} == {*COMMANDS}

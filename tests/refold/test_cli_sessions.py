@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 import pytest
 
-from refold.cli import progress
+from refold.cli.shared import progress
 from runtime.envelope import decode_line
-from runtime.storage import JsonlFolder, LogCorrupt, SessionHeader, this_process
+from runtime.storage import OS, JsonlFolder, LogCorrupt, SessionHeader, this_process
 from tests.refold.cli_stores import HOSTILE, CliStore
 from tests.refold.test_cli_opening import one_sentence
 from tests.refold.test_render import hidden
@@ -60,7 +60,8 @@ def test_the_newest_stands_first_with_what_it_cost(own_store: CliStore) -> None:
     assert (tour["turns"], tour["state"], tour["detail"]) == (2, "ok", "")
     assert tour["lastActivity"] == own_store.events("tour")[-1].time
     assert found[own_store.fork]["name"] == "what if"
-    os.utime(own_store.log("hostile"), (2**32, 2**32))
+    later = own_store.log("tour").stat().st_mtime + 60
+    os.utime(own_store.log("hostile"), (later, later))
     assert next(iter(rows(own_store))) == "hostile"
 
 
@@ -121,24 +122,64 @@ def test_the_last_activity_is_the_last_event_s_whatever_it_is(
     assert (row["state"], row["lastActivity"]) == ("open turn", 1_760_000_000_003)
 
 
-def test_who_has_a_session_open_is_named(store: CliStore) -> None:
-    write(store, "held", owner_event(0, pid=os.getppid()))
-    write(store, "left", owner_event(0, pid=2**22 + 1))
-    write(
-        store,
-        "released",
-        owner_event(0, pid=os.getppid()),
-        event(1, "session/released", term=1, reason="closed"),
-    )
-    away = {"host": "elsewhere", "pid": 7, "boot": "b"}
-    write(store, "away", event(0, "session/owner", term=1, owner=away))
-    found = rows(store)
-    assert found["held"]["owner"] == {"pid": os.getppid(), "host": this_process().host}
-    assert found["away"]["detail"] == "by 7@elsewhere"
-    assert {name: row["state"] for name, row in found.items()} == {
-        "held": "owned",
+OWNERS = {
+    "here": {"host": this_process().host, "pid": os.getppid(), "boot": this_process().boot},
+    "dead": {"host": this_process().host, "pid": 2**22 + 1, "boot": this_process().boot},
+    "contained": {
+        "host": this_process().host,
+        "pid": 7,
+        "boot": this_process().boot.partition("/")[0] + "/1",
+    },
+    "away": {"host": "elsewhere", "pid": 7, "boot": "b"},
+}
+"""Who a log names: a process that runs, one that does not, one in a container, one elsewhere."""
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+def test_a_session_is_owned_while_its_lock_is_held_whoever_its_log_names(
+    any_store: CliStore, owner: str
+) -> None:
+    any_store.write("one", event(0, "session/owner", term=1, owner=OWNERS[owner]))
+    assert rows(any_store)["one"]["state"] == "ok"  # also where another program has that pid now
+    with any_store.opened() as sessions:
+        log = sessions.open("one")
+        held = rows(any_store)["one"]
+        assert held["state"] == "owned"
+        named = owner != "dead"
+        host, pid = OWNERS[owner]["host"], OWNERS[owner]["pid"]
+        assert held["owner"] == ({"pid": pid, "host": host} if named else None)
+        holder = f"{pid}@{host}" if named else "a process that has not named itself yet"
+        assert held["detail"] == f"by {holder}"
+        ran = any_store.run("delete", "one", "--yes")
+        assert (ran.code, f"process {pid} on {host}" in ran.err) == (1, named)
+        log.close()
+    assert rows(any_store)["one"]["state"] == "ok"
+
+
+def test_the_torn_tail_of_a_session_is_told_though_its_owner_s_pid_was_given_out_again(
+    any_store: CliStore,
+) -> None:
+    owned = event(0, "session/owner", term=1, owner=OWNERS["here"])
+    any_store.write("one", owned, event(1, "todo/write", todos=[]))
+    any_store.head("one").unlink()
+    any_store.put("one", any_store.raw("one")[:-5])
+    assert rows(any_store)["one"]["state"] == "torn"
+
+
+def test_without_locks_that_can_be_asked_processes_are(
+    store: CliStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(OS), "has_range_locks", False)
+    for name, owner in OWNERS.items():
+        write(store, name, event(0, "session/owner", term=1, owner=owner))
+    released = event(1, "session/released", term=1, reason="closed")
+    write(store, "released", owner_event(0, pid=os.getppid()), released)
+    found = {name: row["state"] for name, row in rows(store).items()}
+    assert found == {
+        "here": "owned",
+        "dead": "ok",
+        "contained": "owned",
         "away": "owned",
-        "left": "ok",
         "released": "ok",
     }
 
@@ -147,7 +188,9 @@ def test_a_fork_is_not_owned_by_who_has_its_parent_open(store: CliStore) -> None
     end = {"turn": 1, "reason": {"kind": "completed"}}
     write(store, "parent", owner_event(0, pid=os.getppid()), event(1, "turn/end", **end))
     JsonlFolder(store.path).fork("parent", None, SessionHeader("child", created_at=0))
+    log = JsonlFolder(store.path).open("parent")
     found = rows(store)
+    log.close()
     assert (found["parent"]["state"], found["child"]["state"]) == ("owned", "ok")
 
 
@@ -182,7 +225,8 @@ def test_fifty_sessions_are_listed_though_five_are_bad(own_store: CliStore) -> N
     assert sorted(name for name, row in found.items() if row["state"] == "ok") == [
         f"good-{number:02}" for number in range(45)
     ]
-    assert {name: found[name]["state"] for name in bad} == dict.fromkeys(bad, "damaged")
+    states = {**dict.fromkeys(bad, "damaged"), "newer": "newer format"}
+    assert {name: found[name]["state"] for name in bad} == states
     tour = found["tour"]
     assert tour["seq"] == 5
     assert own_store.log("tour").read_bytes()[tour["offset"] :].startswith(b'{"crc"')

@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from refold.cli.transcript import transcript
+from refold.cli.shared.transcript import transcript
 from runtime.envelope import draft
 from runtime.events import (
     AgentFinished,

@@ -245,7 +245,7 @@ def test_a_store_is_let_go_of_when_the_command_is_over(
         monkeypatch.setattr(store, "close", lambda: closed.append(where))
         return store
 
-    monkeypatch.setattr("refold.cli.options.open_sessions", opened)
+    monkeypatch.setattr("refold.cli.shared.options.open_sessions", opened)
     database.run("show", "tour")
     database.run("show", "nobody")
     assert closed == [database.address] * 2

@@ -6,8 +6,12 @@ import itertools
 import re
 from typing import Any
 
+import attrs
 import orjson
 
+from refold.cli.usage import _notes
+from runtime.envelope import Event
+from runtime.usage import Break, StepUsage
 from tests.refold.cli_stores import CliStore
 
 
@@ -104,3 +108,47 @@ def test_a_log_without_seals_has_rows_without_kept_prefixes(own_store: CliStore)
     assert [step["kept"] for step in bare] == [None] * 4
     assert [step["in"] for step in bare] == [step["in"] for step in sealed]
     assert [step["breaks"] for step in bare] == [step["breaks"] for step in sealed]
+
+
+def test_who_broke_a_prefix_is_the_one_that_diff_names(any_store: CliStore) -> None:
+    steps = as_json(any_store, "changed")["steps"]
+    broken = 0
+    for before, step in itertools.pairwise(steps):
+        names = [f"{s['turn']}.{s['step']}" for s in (before, step)]
+        found = orjson.loads(any_store.run("diff", "changed", *names, "--json").out)
+        cause = None if found["divergence"] is None else found["divergence"]["cause"]["seq"]
+        assert step["cause"] == cause
+        broken += cause is not None
+        assert step["gapMs"] >= 0
+    assert broken == 3
+
+
+def test_a_cache_that_missed_is_told_with_the_time_since_the_request_before(
+    own_store: CliStore,
+) -> None:
+    seals = [e.seq for e in own_store.events("tour") if e.type == "request/sealed"]
+
+    def change(event: Event) -> bytes:
+        data = orjson.loads(event.encoded)
+        if event.seq >= seals[-1]:
+            data["time"] += 12 * 60_000
+        usage = data["data"].get("usage")
+        if event.type == "assistant/message":
+            usage |= {"inputTokens": 2000, "cacheReadTokens": 0 if event.seq > seals[-1] else 1900}
+        return orjson.dumps(data)
+
+    own_store.rewrite("tour", "idle", change)
+    last = as_json(own_store, "idle")["steps"][-1]
+    assert (last["missed"], last["cause"], last["gapMs"] // 60_000) == (True, None, 12)
+    line = own_store.run("usage", "idle").lines[-2]
+    told = "the provider's cache missed, though the whole prefix was kept, 12 min after the request"
+    assert told in line
+
+
+def test_another_change_is_told_behind_the_cause(own_store: CliStore) -> None:
+    seals = [e.seq for e in own_store.events("changed") if e.type == "request/sealed"]
+    step = as_json(own_store, "changed")["steps"][2]
+    row = StepUsage(1, 1, 0, breaks=(Break("instance", 5), Break("instance", 9)), cause=9)
+    assert _notes(row) == ["new loop instance (seq 9)", "besides: new loop instance (seq 5)"]
+    assert _notes(attrs.evolve(row, cause=7))[0] == "what changed stands at seq 7"
+    assert seals[1] < step["cause"] < seals[2]

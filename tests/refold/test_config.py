@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from refold.cli import main
-from refold.config import ConfigUnreadable, load_config, load_tools
+from refold.config import LARGEST, ConfigUnreadable, load_config, load_tools
 from runtime.config import Config, InvalidConfig
 from runtime.llm.providers import find_provider
 from tests.refold.cli_stores import CliStore
@@ -196,3 +196,35 @@ def test_a_bad_configuration_is_one_sentence_and_a_code(text: str | None, code: 
 def test_a_bad_configuration_does_not_stop_who_names_a_store(made_store: CliStore) -> None:
     write(Path("refold.toml"), "nope = 1")
     assert made_store.run("show", "tour").code == 0
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "large"])
+@pytest.mark.parametrize("named", [True, False])
+def test_a_configuration_that_is_no_plain_file_is_one_sentence(kind: str, named: bool) -> None:
+    path = Path("other.toml" if named else "refold.toml")
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.write_bytes(b"#" * (LARGEST + 1))
+    chosen = ["--config", str(path)] if named else []
+    ran = subprocess.run(
+        [sys.executable, "-m", "refold", "sessions", *chosen],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert (ran.returncode, ran.stdout, one_sentence(ran.stderr)) == (3, "", True)
+    assert f"{path} cannot be read" in ran.stderr
+
+
+def test_a_link_to_a_configuration_is_one_and_the_null_device_is_an_empty_one() -> None:
+    Path("real.toml").write_text('model = "local/x"')
+    Path("refold.toml").symlink_to("real.toml")
+    assert load_config().model == "local/x"
+    assert load_config(os.devnull) == Config(Path(os.devnull))

@@ -14,9 +14,15 @@ import attrs
 from runtime.errors import RefoldError
 from runtime.storage.address import SCHEME
 from runtime.storage.advisory import Advisory
-from runtime.storage.errors import AlreadyExists, NotFound, Unavailable
+from runtime.storage.errors import (
+    AlreadyExists,
+    FileCorrupt,
+    LogCorrupt,
+    NotFound,
+    Unavailable,
+)
 from runtime.storage.files import check_local, exists, remove, reported, write_file
-from runtime.storage.fork import fork_point, seeded
+from runtime.storage.fork import fork_point, forkable, seeded
 from runtime.storage.framing import frame_header
 from runtime.storage.head import Beside, check_head, head_of, read_head, vanished
 from runtime.storage.header import SessionHeader, check_session_id
@@ -43,9 +49,10 @@ from runtime.storage.sqlite.rows import (
     insert_lines,
     insert_session,
     keep_torn,
+    last_number,
     last_time,
     name_of,
-    read_raw,
+    read_raw_on,
     scan_rows,
     take_lines,
 )
@@ -97,7 +104,7 @@ class SqliteFile:
     def fork(self, source_id: str, seq: int | None, header: SessionHeader) -> None:
         check_session_id(header.id)
         source = self._find(source_id)
-        found = self._scan(source_id, source)
+        found = forkable(partial(self._scan_to_fork, source_id, source), seq)
         point = fork_point(found, seq)
         with self._adding(seeded(header, found, point)) as (db, number):
             if not copy_lines(db, source.number, point, number):
@@ -144,7 +151,7 @@ class SqliteFile:
             release()
 
     def raw(self, session_id: str) -> bytes:
-        return read_raw(RowLines(self._database, session_id, self._find(session_id)))[0]
+        return read_raw_on(RowLines(self._database, session_id, self._find(session_id)))
 
     def list(self) -> list[str]:
         return ids(self._database)
@@ -164,6 +171,12 @@ class SqliteFile:
 
     def written_at(self, session_id: str) -> int:
         return last_time(self._database, session_id) * 1_000_000
+
+    def write_number(self, session_id: str) -> int:
+        return last_number(self._database, session_id)
+
+    def is_held(self, session_id: str) -> bool | None:
+        return self._locks.is_held(session_id)
 
     def beside(self, session_id: str) -> Beside:
         path = self._layout.head(check_session_id(session_id))
@@ -238,6 +251,15 @@ class SqliteFile:
             raise
         check_head(found, head, name)
         return found
+
+    def _scan_to_fork(self, session_id: str, rows: Rows) -> Scan:
+        try:
+            return self._scan(session_id, rows)
+        except LogCorrupt:
+            problems = self._database.problems()
+            if problems:  # to write to such a file could take more of it
+                raise FileCorrupt(self._database.name, problems[0]) from None
+            raise
 
     def _find(self, session_id: str) -> Rows:
         found = find(self._database, check_session_id(session_id))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -86,6 +87,11 @@ class RowLines:
         found = self._database.read(query, self._rows.number, seq)
         return found[0][0] or b"" if found else None
 
+    def last(self) -> int:
+        """The seq of the last row, -1 if there is none."""
+        query = "SELECT coalesce(max(seq), -1) FROM lines WHERE session = ?"
+        return int(self._database.read(query, self._rows.number)[0][0])
+
     def is_current(self) -> bool:
         # Not even an opening for writing leaves the row as it was.
         return find(self._database, self._session) == self._rows
@@ -134,6 +140,25 @@ def _readable(lines: RowLines) -> Iterator[bytes]:
             return
         yield line
         seq += 1
+
+
+def read_raw_on(lines: RowLines) -> bytes:
+    """What `read_raw` gives, and where the file is damaged also what can be read behind that."""
+    data, damage = read_raw(lines)
+    if not damage:
+        return data
+    seq = sum(1 for _ in _readable(lines))
+    return data + b"".join(_readable_behind(lines, seq))
+
+
+def _readable_behind(lines: RowLines, seq: int) -> Iterator[bytes]:
+    try:
+        last = lines.last()
+    except Unavailable:
+        return
+    for place in range(seq, last + 1):
+        with suppress(Unavailable):
+            yield lines.at(place) or _HOLE
 
 
 def name_of(database: Database, session_id: str) -> str:
@@ -255,6 +280,19 @@ def last_time(database: Database, session_id: str) -> int:
         return 0
     times = [TIME.search(line or b"") for row in found for line in row]
     return max((int(time[1]) for time in times if time), default=0)
+
+
+def last_number(database: Database, session_id: str) -> int:
+    """The number of a session's last line among all lines, which SQLite counts up; 0 without."""
+    query = (
+        "SELECT (SELECT rowid FROM lines WHERE session = number ORDER BY seq DESC LIMIT 1) "
+        "FROM sessions WHERE id = ?"
+    )
+    try:
+        found = database.read(query, session_id) if database.exists() else []
+    except Unavailable:
+        return 0
+    return next((number for (number,) in found if number is not None), 0)
 
 
 def ids(database: Database) -> list[str]:

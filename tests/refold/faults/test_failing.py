@@ -42,6 +42,7 @@ CALLS: dict[str, Callable[[Port, int], object]] = {
     "file_system": lambda port, fd: port.file_system(FILE),
     "lock": lambda port, fd: port.lock(fd, 0),
     "unlock": lambda port, fd: port.unlock(fd, 0),
+    "is_locked": lambda port, fd: port.is_locked(fd, 0),
     "flock": lambda port, fd: port.flock(fd),
     "open": lambda port, fd: opened(port),
 }

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from runtime.llm.failures import LlmFailure
-from runtime.llm.providers import BUILT_IN, Provider, UnknownProvider, find_provider, read_key
+from runtime.llm.providers import (
+    BUILT_IN,
+    InvalidProvider,
+    Provider,
+    UnknownProvider,
+    find_provider,
+    read_key,
+)
 
 
 def test_the_built_in_providers_are_these() -> None:
@@ -31,3 +38,24 @@ def test_a_configured_provider_replaces_a_built_in_one_whole() -> None:
     assert find_provider("local", [mine]) is mine
     with pytest.raises(UnknownProvider, match=r"refold\.toml"):
         find_provider("nobody", [mine])
+
+
+@pytest.mark.parametrize(
+    ("rest", "said"),
+    [
+        *((text, "white space or a control character") for text in ("\r", "\n", "\0", " ", "\x7f")),
+        *(
+            (text, "a query (?) or a fragment (#)")
+            for text in ("?key=SECRET", "?", "#x", "/v1?a=1")
+        ),
+    ],
+)
+@pytest.mark.parametrize("before", ["http://host/v1", "https://host:8080"])
+def test_what_a_path_cannot_follow_is_refused_in_a_base_url(
+    before: str, rest: str, said: str
+) -> None:
+    for url in (before + rest, before + rest + "/v1"):
+        with pytest.raises(InvalidProvider) as refused:
+            Provider("mine", "chat/1", base_url=url)
+        assert said in str(refused.value)
+        assert "SECRET" not in str(refused.value)

@@ -320,3 +320,18 @@ def test_a_log_that_was_taken_over_vouches_for_nothing_when_it_closes(tmp_path: 
     other.replace(HEADER, line, (len(first + line), b""))
     old.close()
     assert len(other.read("demo").records) == 1
+
+
+def test_who_asks_for_a_lock_neither_takes_nor_makes_one(tmp_path: Path) -> None:
+    store = StoreLock(Layout(tmp_path), OS)
+    assert store.is_held("a") is False
+    assert [*tmp_path.iterdir()] == []
+    other = StoreLock(Layout(tmp_path), OS)
+    assert other.acquire("a")
+    assert (store.is_held("a"), other.is_held("a"), store.is_held("b")) == (True, True, False)
+    other.release("a")
+    assert (store.is_held("a"), store.acquire("a")) == (False, True)
+    store.release("a")
+    (tmp_path / ".lock").unlink()
+    (tmp_path / ".lock").symlink_to(tmp_path / "elsewhere")
+    assert store.is_held("a") is None

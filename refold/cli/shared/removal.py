@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 import click
 
-from refold.cli.exits import DIFFERENT, FINE, say
-from refold.cli.opening import Place
-from refold.cli.progress import watched
+from refold.cli.shared.exit_codes import DIFFERENT, FINE, say
+from refold.cli.shared.logs import Place
+from refold.cli.shared.progress import watched
 from refold.render import plural, to_json, visible_line
 from runtime.errors import RefoldError
 from runtime.json import clean_text

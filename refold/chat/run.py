@@ -22,9 +22,9 @@ from refold.chat.interactive import talk
 from refold.chat.piped import answer_lines
 from refold.chat.refusal import opening_code
 from refold.chat.screen import Screen, show_in_pipe
-from refold.chat.telling import Teller
-from refold.cli.exits import say
-from refold.cli.transcript import transcript
+from refold.chat.teller import Teller
+from refold.cli.shared.exit_codes import say
+from refold.cli.shared.transcript import transcript
 from refold.render import is_terminal, plural
 from runtime.errors import RefoldError
 from runtime.events import SessionOwner

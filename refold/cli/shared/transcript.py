@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import attrs
+
 from refold.render import indented, plural, shortened, styled, visible_line
 from runtime.difference import compare_headers
 from runtime.envelope import Event, Replace
@@ -44,11 +46,38 @@ ARGUMENTS = 400
 """How many characters of a call's arguments a transcript shows; `--json` has them all."""
 
 
-def transcript(events: Iterable[Event], from_seq: int = 0) -> Iterator[str]:
+@attrs.frozen
+class Gap:
+    """Events of a log that cannot be read, from one seq to another."""
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        if self.first == self.last:
+            return f"seq {self.first} cannot be read"
+        return f"seqs {self.first} to {self.last} cannot be read"
+
+
+def with_gaps(events: Iterable[Event]) -> Iterator[Event | Gap]:
+    """The events, and where seqs are missing between them, those."""
+    next_seq = 0
+    for event in events:
+        if event.seq > next_seq:
+            yield Gap(next_seq, event.seq - 1)
+        yield event
+        next_seq = event.seq + 1
+
+
+def transcript(events: Iterable[Event | Gap], from_seq: int = 0) -> Iterator[str]:
     """The lines of a transcript; events before `from_seq` are read and not shown."""
     header: EpochHeader | None = None
     tools: dict[str, str] = {}
     for event in events:
+        if isinstance(event, Gap):
+            if event.last >= from_seq:
+                yield styled(f"-- {event}", "red")
+            continue
         if event.type == "assistant/chunk":
             continue
         if event.seq >= from_seq:

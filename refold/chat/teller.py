@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from refold.chat.feed import Feed
-from refold.cli.transcript import transcript
+from refold.cli.shared.transcript import transcript
 from refold.render import number, shortened, styled, visible, visible_line
 from runtime.envelope import Event
 from runtime.events import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import attrs
 import click
 
 from refold.config import ConfigUnreadable
@@ -15,9 +16,11 @@ from runtime.errors import (
     InvalidHeader,
     InvalidSessionId,
     LegacyEvent,
+    NoSuchPosition,
     NoSuchStep,
     NotLosslessJson,
     RefoldError,
+    Refused,
     SeqGap,
     SurfaceRefused,
     UnsupportedVersion,
@@ -43,12 +46,24 @@ USAGE = 2
 CANNOT_OPEN = 3
 DAMAGED = 4
 
+
+@attrs.define(eq=False)
+class CannotDo(Refused):
+    """What a command cannot do: one sentence that says what to do about it, and the exit code."""
+
+    sentence: str
+    exit_code: int = CANNOT_OPEN
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
 DAMAGE = (LogCorrupt, InvalidEvent, NotLosslessJson, SurfaceRefused, SeqGap)
 """What reading a log raises where it stops making sense."""
 
 _CODES: Mapping[type[RefoldError], int] = {
     **dict.fromkeys((InvalidSessionId, NoSuchStep, NoForkPoint, InvalidConfig), USAGE),
-    NoSuchStore: USAGE,
+    **dict.fromkeys((NoSuchStore, NoSuchPosition), USAGE),
     **dict.fromkeys((Fenced, NoStoreFile), CANNOT_OPEN),
     **dict.fromkeys((ConfigUnreadable, AlreadyExists), CANNOT_OPEN),
     **dict.fromkeys((NotFound, SessionBusy, StoreRefused, Unavailable, ForeignLog), CANNOT_OPEN),

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
-from refold.cli.exits import DAMAGE, DIFFERENT, FINE, exit_code
-from refold.cli.opening import Place
-from refold.cli.progress import watched
-from refold.cli.state import holder
+from refold.cli.shared.exit_codes import DAMAGE, DIFFERENT, FINE, exit_code
+from refold.cli.shared.logs import Place
+from refold.cli.shared.progress import watched
+from refold.cli.shared.session_rows import Holder, find_holder
 from refold.render import plural
 from runtime.closing import interrupted_turn_closers
 from runtime.envelope import Event, decode_line
 from runtime.errors import HistoryUnbalanced, HistoryUnreadable, RefoldError, RuleBroken
-from runtime.events import Owner, SessionRecovered
+from runtime.events import SessionRecovered
 from runtime.rules import broken_rules
 from runtime.rules.soundness import last_sound_end, refusal_of
-from runtime.storage import LogCorrupt, Scan, Torn
+from runtime.storage import LogCorrupt, Scan, Sessions, Torn
 from runtime.storage.head import Beside, Head
 
 
@@ -29,7 +29,7 @@ class Report:
     trusted. `quarantine` gives, for each file of dropped bytes, the seq of the event that reports
     it; `unusable` tells why no session can go on with it; `fork_at` is the last `turn/end`
     before whatever is wrong with the history; `closers` counts the events that close an open turn;
-    `owner` is who has the session open.
+    `holder` is who has the session open.
     With an `error` all but it speaks of what is readable before.
     """
 
@@ -44,7 +44,7 @@ class Report:
     unusable: HistoryUnbalanced | HistoryUnreadable | None = None
     fork_at: int | None = None
     closers: int = 0
-    owner: Owner | None = None
+    holder: Holder | None = None
     error: RefoldError | None = None
 
     @property
@@ -85,8 +85,8 @@ class Report:
             yield from self._coverage()
 
     def _what_becomes_of_it(self) -> str:
-        if self.owner is not None:
-            return f"it is running in {self.owner.pid}@{self.owner.host}"
+        if self.holder is not None:
+            return f"it is running in {self.holder}"
         return f"the next opening closes it ({plural(self.closers, 'event')})"
 
     def _coverage(self) -> Iterator[str]:
@@ -111,11 +111,11 @@ def examine(place: Place) -> Report:
         found = place.store.read(place.session)
     except LogCorrupt as damage:
         if damage.readable is not None:
-            report = _read(report, damage.readable)
+            report = _read(report, place.store, damage.readable)
         return attrs.evolve(report, error=damage, torn=None)
     except RefoldError as refused:
         return attrs.evolve(report, error=refused)
-    return _read(report, found)
+    return _read(report, place.store, found)
 
 
 def _with_beside(report: Report, beside: Beside) -> Report:
@@ -125,13 +125,13 @@ def _with_beside(report: Report, beside: Beside) -> Report:
     )
 
 
-def _read(report: Report, found: Scan) -> Report:
+def _read(report: Report, store: Sessions, found: Scan) -> Report:
     report = attrs.evolve(
         report,
         events=len(found.records),
         foreign=found.foreign,
         torn=found.torn,
-        owner=holder(found),
+        holder=find_holder(store, found),
     )
     events: list[Event] = []
     try:

@@ -6,13 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import attrs
 import click
 
-from refold.cli.exits import USAGE
+from refold.cli.shared.exit_codes import USAGE, CannotDo
 from refold.config import load_config
 from runtime.config import Config
-from runtime.errors import Refused
 from runtime.storage import Sessions, open_sessions
 from runtime.storage.address import MEMORY
 
@@ -23,19 +21,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 _CONFIG = "refold.config"
-
-
-@attrs.define(eq=False)
-class StoreInMemory(Refused):
-    """A store that would end with the command, and that no command finds anything in."""
-
-    exit_code = USAGE
-
-    def __str__(self) -> str:
-        return (
-            f"a store in memory ({MEMORY}) ends with its program, so no command has one; give a "
-            f"folder's path, or sqlite:///FILE (a folder of that name is ./{MEMORY})"
-        )
 
 
 def _note_config(ctx: click.Context, _param: click.Parameter, path: Path | None) -> None:
@@ -52,12 +37,16 @@ def opened_store(
 ) -> Sessions | None:
     """The store at an address, let go of when the command is over.
 
-    Raises `NoSuchStore`, `StoreInMemory`.
+    Raises `NoSuchStore`, and `CannotDo` for a store in memory.
     """
     if address is None:
         return None
     if address == MEMORY:
-        raise StoreInMemory
+        raise CannotDo(
+            f"a store in memory ({MEMORY}) ends with its program, so no command has one; give a "
+            f"folder's path, or sqlite:///FILE (a folder of that name is ./{MEMORY})",
+            USAGE,
+        )
     store = open_sessions(address)
     ctx.call_on_close(store.close)
     return store

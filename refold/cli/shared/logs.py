@@ -2,60 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
 
-from refold.cli.exits import CANNOT_OPEN, DAMAGE, USAGE, say
+from refold.cli.shared.exit_codes import DAMAGE, DAMAGED, USAGE, CannotDo, say
+from refold.cli.shared.last_use import newest_first
 from refold.render import plural
 from runtime.envelope import Event, decode_line
-from runtime.errors import RefoldError, Refused
+from runtime.errors import NoSuchStep, RefoldError
+from runtime.steps import Step, find_step
 from runtime.storage import (
     FileCorrupt,
     LogCorrupt,
+    Record,
     Scan,
     Sessions,
     Torn,
     check_session_id,
     open_sessions,
 )
+from runtime.storage.believable import believable
 
 SUFFIX = ".jsonl"
 """What the name of a log's file ends with."""
-
-
-@attrs.define(eq=False)
-class NoSuchSession(Refused):
-    """A name that no session of the store has or begins with."""
-
-    exit_code = CANNOT_OPEN
-    wanted: str
-    store: str
-    count: int
-
-    def __str__(self) -> str:
-        if not self.count:
-            return (
-                f"there are no sessions in {self.store}; "
-                "name another store with --store or REFOLD_STORE"
-            )
-        return (
-            f"no session in {self.store} is called {self.wanted!r} or begins so; "
-            f"it has {plural(self.count, 'session')}, and `last` is the newest"
-        )
-
-
-@attrs.define(eq=False)
-class AmbiguousSession(Refused):
-    """The beginning of more than one session's id."""
-
-    exit_code = USAGE
-    wanted: str
-    found: tuple[str, ...]
-
-    def __str__(self) -> str:
-        names = ", ".join(self.found[:5]) + (", ..." if len(self.found) > 5 else "")
-        return f"{self.wanted!r} begins {len(self.found)} ids; write more of one of {names}"
 
 
 @attrs.frozen
@@ -69,8 +41,7 @@ class Place:
 def locate(store: Sessions, name: str) -> Place:
     """Where the session that `name` names is: an id, a beginning of one, `last`, or a file.
 
-    An id wins over a beginning and over `last`. Raises `InvalidSessionId`, `NoSuchSession`,
-    `AmbiguousSession`.
+    An id wins over a beginning and over `last`. Raises `InvalidSessionId`, `CannotDo`.
     """
     if name.endswith(SUFFIX):
         path = Path(name)
@@ -80,14 +51,23 @@ def locate(store: Sessions, name: str) -> Place:
     if name in store.names():  # also a log of which too little is left to be listed
         return Place(store, name)
     ids = store.list()
-    if name == "last" and ids:
-        return Place(store, max(ids, key=lambda found: (store.written_at(found), found)))
+    if name == "last":  # of what is no file, such as a link, nobody knows when it was written
+        written = [found for found in ids if store.written_at(found)]
+        if written:
+            return Place(store, newest_first(store, written)[0])
     found = tuple(known for known in ids if known.startswith(name))
     if len(found) > 1:
-        raise AmbiguousSession(name, found)
-    if not found:
-        raise NoSuchSession(name, store.address, len(ids))
-    return Place(store, found[0])
+        names = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
+        raise CannotDo(f"{name!r} begins {len(found)} ids; write more of one of {names}", USAGE)
+    if found:
+        return Place(store, found[0])
+    if not ids:
+        where = "name another store with --store or REFOLD_STORE"
+        raise CannotDo(f"there are no sessions in {store.address}; {where}")
+    raise CannotDo(
+        f"no session in {store.address} is called {name!r} or begins so; "
+        f"it has {plural(len(ids), 'session')}, and `last` is the newest"
+    )
 
 
 def check_store(store: Sessions) -> None:
@@ -150,6 +130,30 @@ class ReadLog:
     def session(self) -> str:
         return self.place.session
 
+    def behind(self) -> Iterator[Event]:
+        """What can still be believed behind the damage, in order, with gaps in the seqs."""
+        if self.damage is None:
+            return
+        yield from decoded(self.scan.records[len(self.events) :])
+        if not self.scan.foreign:
+            yield from decoded(believable(self.place.store.raw(self.session), self.scan))
+
+    def find_step(self, wanted: str) -> Step:
+        """The step that `wanted` names.
+
+        Raises `NoSuchStep`, and `CannotDo` where damage may hide it.
+        """
+        try:
+            return find_step(self.events, wanted)
+        except NoSuchStep:
+            if self.damage is None:
+                raise
+            raise CannotDo(
+                f"step {wanted} is not among the {plural(len(self.events), 'event')} before the "
+                f"damage, and no request behind it can be rebuilt; {self.damage}",
+                DAMAGED,
+            ) from None
+
     def complete(self) -> None:
         """To be called when all that is readable was used: raises the damage, if there is any."""
         if self.damage is not None:
@@ -166,3 +170,10 @@ def read_log(store: Sessions, name: str) -> ReadLog:
     except DAMAGE as error:
         damage = error
     return ReadLog(log.place, log.scan, tuple(events), damage)
+
+
+def decoded(records: Iterable[Record]) -> Iterator[Event]:
+    """The events of these records; one that makes no sense is passed over."""
+    for record in records:
+        with suppress(*DAMAGE):
+            yield decode_line(record.encoded)

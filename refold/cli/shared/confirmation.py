@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from refold.cli.options import Command
+from refold.cli.shared.options import Command
 
 
 def agreed(question: str, *, yes: bool) -> bool:

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
-from refold.cli.exits import DAMAGE
+from refold.cli.shared.exit_codes import DAMAGE
+from refold.cli.shared.last_use import doubt
 from refold.render import plural
 from runtime.envelope import Event, decode_line
-from runtime.errors import InvalidSessionId, RefoldError
+from runtime.errors import InvalidSessionId, RefoldError, UnsupportedVersion
 from runtime.events import SURFACE, Owner, TurnStart
 from runtime.json import clean_text
 from runtime.storage import (
@@ -21,13 +22,16 @@ from runtime.storage import (
     StoreRefused,
     Torn,
     Unavailable,
-    this_process,
 )
-from runtime.storage.owners import is_running
+from runtime.storage.owners import has_ended
 from runtime.surface import fold_surface
 from runtime.usage import usage_by_step
 
 _COUNTED = (*SURFACE, "turn/start", "turn/end", "step/start", "assistant/chunk")
+
+
+NEWER = "newer format"
+"""The state of a log that a later version of refold wrote: nobody here can say if it is good."""
 
 
 @attrs.frozen
@@ -50,28 +54,46 @@ class Counts:
 
 @attrs.frozen
 class Row:
-    """One file of a store; `detail` says more of its state, empty where there is no more."""
+    """One file of a store; `detail` says more of its state, empty where there is no more.
+
+    `durability` is the level that its header names.
+    """
 
     session: str
     state: str
     detail: str = ""
     name: str | None = None
+    created_at: int | None = None
+    durability: str | None = None
     counts: Counts = Counts()
-    owner: Owner | None = None
+    holder: Holder | None = None
     damage: LogCorrupt | None = None
 
+    @property
+    def doubt(self) -> str:
+        """Why the last activity cannot have been when the log says; empty if it can."""
+        last = self.counts.last_activity
+        return "" if last is None else doubt(last, self.created_at)
 
-def newest_first(store: Sessions) -> list[str]:
-    """What the logs of a store are called, the one written to last first; raises `Unavailable`."""
-    return sorted(store.names(), key=lambda name: (store.written_at(name), name), reverse=True)
+
+@attrs.frozen
+class Holder:
+    """Who has a session open for writing; without `owner` one that has not named itself yet."""
+
+    owner: Owner | None
+
+    def __str__(self) -> str:
+        if self.owner is None:
+            return "a process that has not named itself yet"
+        return f"{self.owner.pid}@{self.owner.host}"
 
 
 def read_row(store: Sessions, file: str) -> Row:
     """The session of a log, or what stands in its place."""
     try:
-        return _read(store.read(file))
+        return _read(store, store.read(file))
     except LogCorrupt as damage:
-        found = None if damage.readable is None else _read(damage.readable)
+        found = None if damage.readable is None else _read(store, damage.readable)
         row = found or Row(file, "damaged")
         return attrs.evolve(row, state="damaged", detail=_position(damage), damage=damage)
     except NotFound as missing:
@@ -79,6 +101,8 @@ def read_row(store: Sessions, file: str) -> Row:
         return Row(file, "half-written", detail)
     except (StoreRefused, Unavailable, InvalidSessionId) as refused:
         return Row(clean_text(file), "unreadable", str(refused))
+    except UnsupportedVersion as other:
+        return Row(file, NEWER if other.is_newer else "damaged", str(other))
     except RefoldError as refused:
         return Row(file, "damaged", f"in its header or vocabulary: {refused}")
 
@@ -88,9 +112,11 @@ def _position(damage: LogCorrupt) -> str:
     return f"at byte {damage.offset}, {at}: found {damage.found}"
 
 
-def _read(found: Scan) -> Row:
+def _read(store: Sessions, found: Scan) -> Row:
     events: list[Event] = []
-    row = Row(found.header.id, "ok", name=found.header.name)
+    header = found.header
+    level = None if found.foreign else level_of(header)
+    row = Row(header.id, "ok", "", header.name, header.created_at, level)
     try:
         events.extend(_counted(found))
         fold_surface(events)
@@ -98,7 +124,12 @@ def _read(found: Scan) -> Row:
         counts = _count(events, found.header)
         return attrs.evolve(row, state="damaged", detail=str(damage), counts=counts)
     counts = _count(events, found.header)
-    return _judged(attrs.evolve(row, counts=counts, owner=holder(found)), found)
+    return _judged(attrs.evolve(row, counts=counts, holder=find_holder(store, found)), found)
+
+
+def level_of(header: SessionHeader) -> str:
+    """What a session's events survive before they are acknowledged; see the guide."""
+    return header.durability or "power"
 
 
 def _counted(found: Scan) -> Iterator[Event]:
@@ -137,13 +168,19 @@ def _sum(counts: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def holder(found: Scan) -> Owner | None:
-    """Who has the session open, as its log and this machine's processes say."""
+def find_holder(store: Sessions, found: Scan) -> Holder | None:
+    """Who has the session open, as its lock says; only its name is taken from the log.
+
+    Where a lock cannot be asked, the log and this machine's processes are.
+    """
+    held = store.is_held(found.header.id)
     last = found.last_owner()
-    if last is None or last.released or last.owner.owner is None:
+    owner = None if last is None or last.released else last.owner.owner
+    if held is not None:
+        return Holder(None if owner is None or has_ended(owner) else owner) if held else None
+    if owner is None:
         return None
-    owner = last.owner.owner
-    return owner if owner.host != this_process().host or is_running(owner) else None
+    return None if has_ended(owner) else Holder(owner)
 
 
 def _lost(torn: Torn) -> str:
@@ -156,9 +193,9 @@ def _judged(row: Row, found: Scan) -> Row:
     turn = row.counts.open_turn
     if found.foreign:
         return attrs.evolve(row, state="foreign", detail="import it to go on with it")
-    if row.owner is not None:
+    if row.holder is not None:
         at = "" if turn is None else f", turn {turn} is open"
-        return attrs.evolve(row, state="owned", detail=f"by {row.owner.pid}@{row.owner.host}{at}")
+        return attrs.evolve(row, state="owned", detail=f"by {row.holder}{at}")
     if found.torn is not None:
         return attrs.evolve(row, state="torn", detail=_lost(found.torn))
     return row if turn is None else attrs.evolve(row, state="open turn", detail=str(turn))

@@ -6,43 +6,13 @@ from collections.abc import Iterator
 
 import attrs
 
-from refold.cli.exits import DAMAGE, DAMAGED
-from refold.cli.opening import Place, check_store
-from refold.cli.report import Report, examine
+from refold.cli.shared.exit_codes import DAMAGE, DAMAGED, DIFFERENT, CannotDo
+from refold.cli.shared.findings import Report, examine
+from refold.cli.shared.logs import Place, check_store
 from refold.render import plural
-from runtime.errors import Broken, Refused
 from runtime.storage import ForeignLog, LogCorrupt
 from runtime.storage.quarantine import lost_note
 from runtime.storage.salvage import Salvage, count_lost, salvage, salvage_headless
-
-
-@attrs.define(eq=False)
-class BeyondRepair(Broken):
-    """A damaged log of which nothing can be kept in its place."""
-
-    exit_code = DAMAGED
-    damage: LogCorrupt
-    why: str
-
-    def __str__(self) -> str:
-        advice = (
-            f"it cannot be repaired: {self.why}; restore the file from a copy, or remove it with "
-            "`refold delete`"
-        )
-        return str(attrs.evolve(self.damage, advice=advice))
-
-
-@attrs.define(eq=False)
-class LogChanged(Refused):
-    """A log that is not any more what its repair was planned from."""
-
-    session: str
-
-    def __str__(self) -> str:
-        return (
-            f"session {self.session!r} changed while its repair was being decided and was left as "
-            "it is; look at it again with `refold repair`"
-        )
 
 
 @attrs.frozen
@@ -122,7 +92,7 @@ def _up_to(kept: Salvage) -> str:
 def plan_repair(place: Place) -> Plan:
     """What to do about a log; raises what keeps it from being repaired.
 
-    That is `BeyondRepair`, `FileCorrupt`, `ForeignLog`, and what `Sessions.read` raises but for
+    That is `CannotDo`, `FileCorrupt`, `ForeignLog`, and what `Sessions.read` raises but for
     `LogCorrupt`.
     """
     check_store(place.store)
@@ -137,28 +107,41 @@ def plan_repair(place: Place) -> Plan:
     return Plan(place, report, None, stored)
 
 
+def _beyond_repair(damage: LogCorrupt, why: str) -> CannotDo:
+    advice = (
+        f"it cannot be repaired: {why}; restore the file from a copy, or remove it with "
+        "`refold delete`"
+    )
+    return CannotDo(str(attrs.evolve(damage, advice=advice)), DAMAGED)
+
+
 def _salvage(place: Place, stored: bytes, damage: LogCorrupt) -> Salvage:
     if damage.readable is not None:
         return salvage(stored, damage.readable)
     if b"\n" not in stored:
-        raise BeyondRepair(damage, "nothing is left of it but the beginning of its header")
+        raise _beyond_repair(damage, "nothing is left of it but the beginning of its header")
     if damage.expected_seq is not None:
-        raise BeyondRepair(damage, "its lines have no checksums that tell what can be trusted")
+        raise _beyond_repair(damage, "its lines have no checksums that tell what can be trusted")
     kept = salvage_headless(stored, place.session)
     if kept is None:
-        raise BeyondRepair(damage, "no event behind its header fits its checksum")
+        raise _beyond_repair(damage, "no event behind its header fits its checksum")
     return kept
 
 
 def repair(plan: Plan) -> str | None:
     """Do what was planned; returns where a copy of the stored bytes is, if one was needed.
 
-    Raises `LogChanged`, `SessionBusy`, and what keeps the log from being written.
+    Raises `CannotDo` for a log that changed since, `SessionBusy`, and what keeps the log from being
+    written.
     """
     store, session = plan.place.store, plan.place.session
     now = plan_repair(plan.place)
     if (now.stored, now.steps) != (plan.stored, plan.steps):
-        raise LogChanged(session)
+        raise CannotDo(
+            f"session {session!r} changed while its repair was being decided and was left as it "
+            "is; look at it again with `refold repair`",
+            DIFFERENT,
+        )
     copy, kept = None, plan.salvage
     if kept is not None:
         note = lost_note(plan.lost) if plan.lost else b""

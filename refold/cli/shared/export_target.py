@@ -7,10 +7,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-import attrs
-
-from refold.cli.exits import CANNOT_OPEN
-from runtime.errors import Refused
+from refold.cli.shared.exit_codes import CannotDo
 from runtime.storage import Sessions
 from runtime.storage.files import reported
 
@@ -19,49 +16,25 @@ _BESIDE = ("-", ".lock", ".new")
 """What the names of a SQLite file's own files go on with after its name."""
 
 
-@attrs.define(eq=False)
-class NoPlaceForExport(Refused):
-    """A file that no export takes the place of, not even when it is told to overwrite."""
-
-    exit_code = CANNOT_OPEN
-    path: str
-    found: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.path} is {self.found}, which no export takes the place of; name a plain file "
-            "in another folder, --to another store, or redirect the output"
-        )
-
-
-@attrs.define(eq=False)
-class DraftTaken(Refused):
-    """A file under the name that an export has before it is whole."""
-
-    exit_code = CANNOT_OPEN
-    path: str
-    draft: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.draft} is there already, as which {self.path} would be written first; "
-            "move it away, or name another file"
-        )
-
-
 def check_target(file: Path, source: Sessions) -> None:
-    """Raise `NoPlaceForExport` if writing `file` would destroy or disturb anything but a file.
+    """Raise `CannotDo` if writing `file` would destroy or disturb anything but a file.
 
-    `source` is the store that is exported from; no folder of it is written to. Raises `DraftTaken`
-    if the name is not free that the file has at first.
+    `source` is the store that is exported from; no folder of it is written to. The name has to be
+    free, too, that the file has at first.
     """
     with reported(file):
         found = next(_objections(file, source), None)
         if found is not None:
-            raise NoPlaceForExport(str(file), found)
+            raise CannotDo(
+                f"{file} is {found}, which no export takes the place of; name a plain file in "
+                "another folder, --to another store, or redirect the output"
+            )
         draft = file.with_name(f"{file.name}.new")
         if _kind(draft) != "absent":
-            raise DraftTaken(str(file), str(draft))
+            raise CannotDo(
+                f"{draft} is there already, as which {file} would be written first; move it away, "
+                "or name another file"
+            )
 
 
 def _objections(file: Path, source: Sessions) -> Iterator[str]:
