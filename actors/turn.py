@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from contextlib import suppress
 
 import attrs
@@ -76,11 +75,12 @@ class Progress:
     stopped: bool = False
 
 
-async def open_turn(log: SessionLog, queued: Sequence[Draft], trigger: Trigger) -> list[int]:
-    """Append `queued` and `turn/start` as one batch; returns the seqs of the queued entries."""
-    number = log.live.rules.structure.turn + 1
-    events = await log.append(*queued, draft(TurnStart(number, trigger)))
-    return [event.seq for event in events[:-1]]
+async def open_turn(log: SessionLog, trigger: Trigger) -> frozenset[int]:
+    """Append `turn/start`; returns the entries that were pending then."""
+    await log.append(draft(TurnStart(log.live.rules.structure.turn + 1, trigger)))
+    tally = log.live.answers.current
+    assert tally is not None, "it was opened"
+    return tally.offered
 
 
 async def run_turn(instance: LoopInstance, cancel: Cancel) -> Progress:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from actors.invariants import InvariantViolation as InvariantViolation
     from actors.kernel import ActorCrashed as ActorCrashed
     from actors.kernel import ActorStopped as ActorStopped
-    from actors.log_writer import KeyConflict as KeyConflict
     from actors.options import AgentOptions as AgentOptions
     from actors.options import InvalidOption as InvalidOption
     from actors.runtime import Runtime as Runtime
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from runtime.messages import Message as Message
     from runtime.messages import TextBlock as TextBlock
     from runtime.messages import text_of as text_of
+    from runtime.rules.inbox import KeyConflict as KeyConflict
     from runtime.turns import Turn as Turn
 
     open = open_runtime  # noqa: A001 - `refold.open` is the name
@@ -76,7 +76,7 @@ _HOMES = {
     "Hang": "actors.script",
     "InvalidOption": "actors.options",
     "InvariantViolation": "actors.invariants",
-    "KeyConflict": "actors.log_writer",
+    "KeyConflict": "runtime.rules.inbox",
     "Le": "actors.tools",
     "load_config": "refold.config",
     "load_tools": "refold.config",
