@@ -25,7 +25,7 @@ from runtime.events import (
     TurnEnd,
     TurnStart,
 )
-from runtime.json import clean_text
+from runtime.json import clean_text, said_by
 from runtime.llm.failures import LlmFailure
 from runtime.messages import TextBlock
 from runtime.repair import NOT_STARTED
@@ -96,7 +96,7 @@ async def run_turn(instance: LoopInstance, cancel: Cancel) -> Progress:
         reason = await _attempt(instance, progress, cancel)
     except Exception as error:
         with suppress(Refused, Fenced, LogFailed, StoreFull, ActorCrashed):  # `error` says more
-            await _close(log, _error(instance, _said(error), "SESSION_FAILED"), progress)
+            await _close(log, _error(instance, said_by(error), "SESSION_FAILED"), progress)
         raise
     except BaseException:
         await _close(log, reason, progress)
@@ -138,15 +138,7 @@ def _failed(instance: LoopInstance, error: Exception) -> EndReason:
     if isinstance(error, LlmFailure):
         return _error(instance, error.failure.message, error.failure.code)
     _log.error("a turn of session %s failed", instance.log.session_id, exc_info=error)
-    return _error(instance, _said(error), "UNKNOWN")
-
-
-def _said(error: Exception) -> str:
-    name = type(error).__name__
-    try:
-        return f"{name}: {error}"
-    except Exception:  # noqa: BLE001 - `__str__` is code of the seam too
-        return name
+    return _error(instance, said_by(error), "UNKNOWN")
 
 
 def _error(instance: LoopInstance, message: str, code: str) -> EndReason:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from actors.kernel import ActorCrashed as ActorCrashed
     from actors.kernel import ActorStopped as ActorStopped
     from actors.options import AgentOptions as AgentOptions
+    from actors.options import Budgets as Budgets
     from actors.options import InvalidOption as InvalidOption
     from actors.runtime import Runtime as Runtime
     from actors.runtime import open_runtime
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from actors.seams import Stop as Stop
     from actors.seams import Submit as Submit
     from actors.seams import TurnView as TurnView
-    from actors.step import Budgets as Budgets
     from actors.tools import Ge as Ge
     from actors.tools import Le as Le
     from actors.tools import MaxLen as MaxLen
@@ -63,7 +63,7 @@ _HOMES = {
     "ActorStopped": "actors.kernel",
     "Agent": "actors.agent",
     "AgentOptions": "actors.options",
-    "Budgets": "actors.step",
+    "Budgets": "actors.options",
     "Call": "actors.script",
     "CallView": "actors.seams",
     "Config": "runtime.config",

@@ -173,6 +173,15 @@ def clean_text(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+def said_by(error: Exception) -> str:
+    """What an error of anybody's code says, as text that a log can hold: its class, its words."""
+    name = type(error).__name__
+    try:
+        return clean_text(f"{name}: {error}")
+    except Exception:  # noqa: BLE001 - `__str__` is code of that class too
+        return clean_text(name)
+
+
 def parse(encoded: bytes) -> Any:
     """The value of JSON bytes; raises `ValueError`, which callers map: they know the place."""
     return orjson.loads(encoded)

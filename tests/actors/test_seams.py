@@ -11,7 +11,7 @@ import pytest
 import trio
 
 import refold
-from actors.session_log import SessionLog
+from actors.seam_log import SeamLog
 from refold import Call, Delay, Deny, GoOn, Reject, Say, Script, Seams, Stop, Submit
 from runtime.envelope import draft
 from runtime.errors import RuleBroken
@@ -74,7 +74,7 @@ async def test_session_start_runs_once_an_instance_and_is_told_where_that_comes_
 ) -> None:
     sources: list[str] = []
 
-    async def start(_log: SessionLog, source: str) -> None:
+    async def start(_log: SeamLog, source: str) -> None:
         sources.append(source)
 
     seams = Seams(session_start=(start,))
@@ -103,7 +103,7 @@ async def test_what_session_start_appends_is_durable_history_before_the_first_pr
 ) -> None:
     script = Script([Say("one"), Say("two")])
 
-    async def start(log: SessionLog, source: str) -> None:
+    async def start(log: SeamLog, source: str) -> None:
         context = ContextMessage(text(f"a {source}"), PLUGIN, envelope="raw")
         await log.append(draft(context))
 
@@ -283,7 +283,7 @@ async def test_a_prompt_removed_as_the_step_opens_is_left_out_of_it(
             nursery.start_soon(remove, view.log, view.claims[0].queued_seq)
             await trio.lowlevel.checkpoint()  # who is first at the writer is chance
 
-    async def remove(log: SessionLog, seq: int) -> None:
+    async def remove(log: SeamLog, seq: int) -> None:
         try:
             await log.append(draft(InboxRemoved((seq,), "cancelled")))
             outcomes.append("removed")
@@ -333,10 +333,10 @@ async def test_request_seams_replace_the_config_in_order_and_the_header_says_so(
 async def test_session_prefixes_are_joined_in_order_and_stand_in_the_header_alone(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    async def first(_log: SessionLog) -> list[Message]:
+    async def first(_log: SeamLog) -> list[Message]:
         return [Message("user", text("one")), Message("user", text("two"))]
 
-    async def second(_log: SessionLog) -> list[Message]:
+    async def second(_log: SeamLog) -> list[Message]:
         return [Message("user", text("three"))]
 
     script = Script([Say("fine")])
