@@ -12,7 +12,7 @@ import trio
 from actors.agent_loop import Wake, WhenIdle
 from actors.answers import NoSuchPrompt, WaitForAnswers
 from actors.arguments import (
-    check_callable,
+    check_callback,
     check_optional_text,
     check_seq,
     check_switch,
@@ -214,7 +214,7 @@ class Agent:
         Undelayed and ephemeral: nothing here is durable yet, and an `llm/retry` event makes what
         an attempt streamed void. `events` is the account that lasts.
         """
-        check_callable("callback", callback)
+        check_callback("callback", callback)
         self._listeners.append(callback)
         return lambda: self._listeners.remove(callback)
 

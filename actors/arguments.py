@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 from runtime.errors import InvalidArgument
 from runtime.json import check
@@ -49,13 +49,15 @@ def check_switch(name: str, value: object) -> None:
         raise wrong(name, "True or False", value)
 
 
-def check_callable(name: str, value: object) -> None:
-    """Raise `InvalidArgument` unless `value` can be called."""
+def check_callback(name: str, value: object) -> None:
+    """Raise `InvalidArgument` unless `value` is a function that is over when it returns."""
     if not callable(value):
         raise wrong(name, "a function", value)
+    if is_async(value):
+        raise InvalidArgument(name, "must be a plain function; nobody awaits an async one")
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[int | float]:
     """Whether `value` is a finite number; True and False are none."""
     return type(value) is int or (type(value) is float and math.isfinite(value))
 

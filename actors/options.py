@@ -203,7 +203,7 @@ def _temperature(name: str, value: object) -> float:
         raise NotLosslessJson(f"$.{name}", f"the number {value}")
     if not is_number(value):
         raise _cannot_be(name, value, "a number")
-    return cast("float", value)
+    return value
 
 
 def _integer(name: str, value: object) -> int:
@@ -231,15 +231,15 @@ def _extra(name: str, value: object) -> Mapping[str, Any]:
 def _tools(name: str, value: object) -> tuple[Tool, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         raise _cannot_be(name, value, "a list of tools")
-    tools = collect(value)
-    for tool in tools:
-        try:
-            codec.read_back(tool.schema)
-        except codec.Misfit as misfit:
-            raise InvalidOption(
-                name, f"holds a tool that no model can be shown: {misfit}"
-            ) from None
-    return tools
+    return tuple(attrs.evolve(tool, schema=_schema(name, tool)) for tool in collect(value))
+
+
+def _schema(name: str, tool: Tool) -> ToolSchema:
+    """What a reader of the header will find; a tool can be made by hand, of anything."""
+    try:
+        return codec.read_back(tool.schema)[1]
+    except codec.Misfit as misfit:
+        raise InvalidOption(name, f"holds a tool that no model can be shown: {misfit}") from None
 
 
 def _seams(name: str, value: object) -> Seams:

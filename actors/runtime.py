@@ -14,7 +14,7 @@ import httpx2
 import trio
 
 from actors.agent import Agent, AgentSnapshot
-from actors.arguments import check_optional_text, check_seq, check_switch
+from actors.arguments import check_optional_text, check_seq, check_switch, is_number, wrong
 from actors.ids import new_id, now_ms
 from actors.kernel import sole_error
 from actors.options import AgentOptions, Given, InvalidOption, parse_options
@@ -24,7 +24,7 @@ from actors.session_log import Feed
 from actors.stores import Grant, Store, open_store
 from actors.waits import Waits
 from actors.wire import HttpModel, Model, close_client, make_client
-from runtime.errors import Refused
+from runtime.errors import InvalidArgument, Refused
 from runtime.llm.chunks import Chunk
 from runtime.llm.providers import Provider, find_provider, read_key
 from runtime.storage.errors import SessionBusy
@@ -239,6 +239,22 @@ async def _acquire(store: Store, session_id: str) -> Grant:
     return await store.acquire(session_id)
 
 
+def _check_arguments(
+    store: object, providers: object, durability: object, park_after: object
+) -> None:
+    if not isinstance(store, str | Path) and not hasattr(type(store), "acquire"):
+        raise wrong("store", "a folder's path, an address or a store", store)
+    if not isinstance(providers, list | tuple):
+        raise wrong("providers", "a list of providers", providers)
+    for given in providers:
+        if not isinstance(given, Provider | Script):
+            raise wrong("each of the providers", "a Provider or a Script", given)
+    if type(durability) is not str or durability not in get_args(Durability):
+        raise InvalidOption("durability", f"must be one of {', '.join(get_args(Durability))}")
+    if park_after is not None and not (is_number(park_after) and park_after > 0):
+        raise InvalidArgument("park_after", "must be a number of seconds above 0, or None")
+
+
 @asynccontextmanager
 async def open_runtime(
     store: str | Path | Store,
@@ -258,8 +274,7 @@ async def open_runtime(
     Leaving the block, however it is left, ends turns in hand as `disposed`, makes everything
     durable and releases the logs. One error in the block is raised as itself.
     """
-    if durability not in get_args(Durability):
-        raise InvalidOption("durability", f"must be one of {', '.join(get_args(Durability))}")
+    _check_arguments(store, providers, durability, park_after)
     try:
         async with trio.open_nursery() as nursery:
             ready = open_store(store) if isinstance(store, str | Path) else store

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 import trio
 
-from actors.arguments import check_callable, check_switch
+from actors.arguments import check_callback, check_switch
 from actors.kernel import Ask, Promise, Ref
 from actors.stores import Progress
 from runtime.envelope import Draft, Event, draft
@@ -263,7 +263,7 @@ class SessionLog:
         An observer's error is logged and counted, and concerns nobody else. It must not append:
         what it wants to add it hands to a task of its own.
         """
-        check_callable("callback", callback)
+        check_callback("callback", callback)
         observers = self.live.feed.observers
         observers.append(callback)
         return lambda: observers.remove(callback)

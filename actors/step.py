@@ -22,7 +22,6 @@ from runtime.events import AssistantMessage, InboxQueued
 from runtime.header import EpochHeader, LlmCallConfig, RequestHeader
 from runtime.json import said_by
 from runtime.llm.failures import Failure, LlmFailure
-from runtime.llm.wires import CHAT
 from runtime.messages import Message, Source, TextBlock, tool_calls
 from runtime.storage.reader import LogReader
 
@@ -162,8 +161,9 @@ class LoopInstance:
         folded = self.log.live.session.header
         reason = self._reason(header, folded)
         if reason is not None:
-            CHAT.head(header)  # one that no request can hold must not be logged
-            await self.log.append(draft(RequestHeader(header, reason)))
+            made = draft(RequestHeader(header, reason))
+            self.dispatch.check(header)  # one that no request can hold must not be logged
+            await self.log.append(made)
             self._anchored = True
 
     def _reason(self, header: EpochHeader, folded: EpochHeader | None) -> HeaderReason | None:

@@ -106,7 +106,7 @@ def _present(kind: Any) -> Callable[[object, Any], object]:
     hook = _converter.get_structure_hook(inner)
 
     def present(value: object, _type: Any) -> object:
-        if value is None:
+        if value is None or (type(value) is Json and value.encoded == b"null"):
             raise Misfit("null stands for nothing here; leave the key out")
         return hook(value, inner)
 

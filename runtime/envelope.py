@@ -135,7 +135,7 @@ def _checked_cites(
     """The seqs and the siblings among `cites`."""
     seqs: list[int] = []
     siblings: list[int] = []
-    for cited in cites if isinstance(cites, list | tuple) else (cites,):
+    for cited in cites if isinstance(cites, list | tuple) else (None,):
         at = cited.index if isinstance(cited, InBatch) else cited
         if type(at) is not int or at < 0:
             raise InvalidEvent(type_, "cites what is neither a seq nor a draft of its batch")

@@ -114,40 +114,54 @@ def tool(
 
     def define(fn: Callable[..., Any]) -> Tool:
         parameters, read = schema_of(fn)
-        named = name or fn.__name__
+        named = fn.__name__ if name is None else name
         _check(fn, named, timeout)
         _check_place(fn, isolation, max_output)
+        _check_switches(fn, effects=effects, parallel=parallel)
         schema = ToolSchema(named, _first_paragraph(fn), parameters)
         return Tool(schema, fn, read, isolation, effects, parallel, timeout, max_output)
 
     return define if fn is None else define(fn)
 
 
-def _check(fn: Callable[..., Any], name: str, timeout: float) -> None:
-    if not _NAME.fullmatch(name):
+def _check(fn: Callable[..., Any], name: object, timeout: object) -> None:
+    if type(name) is not str or not _NAME.fullmatch(name):
+        shown = repr(name) if type(name) is str else type(name).__name__
         raise InvalidTool(
             _qualified(fn),
-            f"would be the tool {name!r}, which providers refuse; "
+            f"would be the tool {shown}, which providers refuse; "
             "pass a name of 1 to 64 of the characters A-Z a-z 0-9 _ and -",
         )
-    if not timeout > 0:  # so that NaN is caught too
+    if type(timeout) not in (int, float) or not timeout > 0:  # type: ignore[operator]  # a number
+        shown = str(timeout) if type(timeout) in (int, float) else type(timeout).__name__
         raise InvalidTool(
-            _qualified(fn), f"has the timeout {timeout}; give it a number of seconds above 0"
+            _qualified(fn), f"has the timeout {shown}; give it a number of seconds above 0"
         )
 
 
-def _check_place(fn: Callable[..., Any], isolation: str, max_output: int) -> None:
-    if isolation not in get_args(Isolation):
-        known = ", ".join(get_args(Isolation))
-        raise InvalidTool(_qualified(fn), f"has the isolation {isolation!r}; choose one of {known}")
+def _check_place(fn: Callable[..., Any], isolation: object, max_output: object) -> None:
+    known = get_args(Isolation)
+    if type(isolation) is not str or isolation not in known:
+        shown = repr(isolation) if type(isolation) is str else type(isolation).__name__
+        raise InvalidTool(
+            _qualified(fn), f"has the isolation {shown}; choose one of {', '.join(known)}"
+        )
     if isolation == "thread" and inspect.iscoroutinefunction(fn):
         raise InvalidTool(
             _qualified(fn), "is async and cannot run in a thread; make it a plain function"
         )
-    if max_output < 1:
+    if type(max_output) is not int or max_output < 1:
+        shown = str(max_output) if type(max_output) is int else type(max_output).__name__
         raise InvalidTool(
-            _qualified(fn), f"has max_output {max_output}; give it a number of characters above 0"
+            _qualified(fn), f"has max_output {shown}; give it a number of characters above 0"
         )
+
+
+def _check_switches(fn: Callable[..., Any], **switches: object) -> None:
+    for name, value in switches.items():
+        if type(value) is not bool:
+            kind = type(value).__name__
+            raise InvalidTool(_qualified(fn), f"has {name} of type {kind}; give it True or False")
 
 
 def _first_paragraph(fn: Callable[..., Any]) -> str:
