@@ -13,8 +13,9 @@ from actors.invariants import InvariantViolation
 from actors.kernel import ActorCrashed, ActorStopped
 from actors.session_log import SessionLog
 from actors.step import LoopInstance
+from runtime import codec
 from runtime.envelope import Draft, draft
-from runtime.errors import Refused
+from runtime.errors import NotLosslessJson, Refused
 from runtime.events import (
     CompactEnd,
     EndReason,
@@ -26,7 +27,7 @@ from runtime.events import (
     TurnStart,
 )
 from runtime.json import clean_text, said_by
-from runtime.llm.failures import LlmFailure
+from runtime.llm.failures import Failure, LlmFailure
 from runtime.messages import TextBlock
 from runtime.repair import NOT_STARTED
 from runtime.storage.errors import Fenced, LogFailed, StoreFull
@@ -135,8 +136,12 @@ def _ends_the_session(log: SessionLog, error: Exception) -> bool:
 
 
 def _failed(instance: LoopInstance, error: Exception) -> EndReason:
-    if isinstance(error, LlmFailure):
-        return _error(instance, error.failure.message, error.failure.code)
+    if isinstance(error, LlmFailure) and type(error.failure) is Failure:
+        with suppress(
+            codec.Misfit, NotLosslessJson
+        ):  # a seam can raise one that is made of anything
+            failure = codec.cleaned(error.failure)
+            return _error(instance, failure.message, failure.code)
     _log.error("a turn of session %s failed", instance.log.session_id, exc_info=error)
     return _error(instance, said_by(error), "UNKNOWN")
 

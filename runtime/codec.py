@@ -287,6 +287,8 @@ def _mapped(form: Any, leaf: type, change: Callable[[Any], Any]) -> Any:
 
 def _form_of(value: object) -> Any:
     """The JSON form of what may hold anything: a property, a comparison may run and fail."""
+    if not attrs.has(type(value)):
+        raise Misfit(f"expected an instance of an attrs class, got {type(value).__name__}")
     try:
         return _converter.unstructure(value)
     except Exception:  # noqa: BLE001 - whatever it is, the value has not the shape of its class

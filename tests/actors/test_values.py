@@ -36,6 +36,7 @@ from runtime.events import (
     register,
 )
 from runtime.json import Json
+from runtime.llm.failures import Failure, LlmFailure
 from runtime.messages import USER, ReasoningBlock, Source, TextBlock, ToolResultBlock
 from runtime.session import Session
 from tests.agents import assert_sound, count
@@ -572,3 +573,58 @@ async def test_any_value_that_a_tool_returns_is_a_result(
         await assert_whole(runtime, agent, [])
         await agent.close()
         await assert_whole(runtime, await runtime.resume(agent.session_id), [])
+
+
+PIECES: dict[str, Callable[[Any], Any]] = {
+    "an answer": lambda value: value,
+    "Say": refold.Say,
+    "Think": refold.Think,
+    "Call": refold.Call,
+    "arguments": lambda value: refold.Call("count", value),
+    "an id": lambda value: refold.Call("count", {"upto": 2}, id=value),
+    "End": refold.End,
+    "Fail": refold.Fail,
+    "a failure's message": lambda value: refold.Fail("AUTH", value),
+    "a status": lambda value: refold.Fail("AUTH", status=value),
+}
+
+
+@pytest.mark.parametrize("piece", PIECES)
+async def test_every_odd_value_that_a_model_says_ends_a_turn_or_reads_back(
+    piece: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    made = [*ODD.values()]
+
+    def confused(body: Any) -> Any:
+        last = str(body["messages"][-1]["content"])
+        return PIECES[piece](made.pop()()) if last == "go" and made else Say("fine")
+
+    async with refold.open("memory:", providers=[Script(confused)]) as runtime:
+        agent = await runtime.start_agent(model="script/m", tools=[count], retries=0)
+        while made:
+            turn = await agent.ask("go")
+            assert turn.reason.kind in ("completed", "error", "max-tokens"), turn
+        await assert_whole(runtime, agent, [])
+        await agent.close()
+        await assert_whole(runtime, await runtime.resume(agent.session_id), [])
+
+
+@pytest.mark.parametrize("field", ["code", "message", None])
+async def test_every_odd_failure_that_a_seam_raises_ends_the_turn(
+    field: str | None, autojump_clock: trio.testing.MockClock
+) -> None:
+    made = [*ODD.values()]
+
+    async def broken(_view: refold.StepView) -> None:
+        if made and field is None:
+            raise LlmFailure(made.pop()())
+        if made and field is not None:
+            fields: dict[str, Any] = {"code": "AUTH", "message": "x", field: made.pop()()}
+            raise LlmFailure(Failure(**fields))
+
+    async with refold.open("memory:", providers=[Script(model)]) as runtime:
+        seams = Seams(pre_step=(broken,))
+        agent = await runtime.start_agent(model="script/m", seams=seams)
+        while made:
+            assert (await agent.ask("go")).reason.kind == "error"
+        await assert_whole(runtime, agent, [])
