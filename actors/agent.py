@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import attrs
 import trio
 
-from actors.agent_loop import QueuePrompt, Wake, WhenIdle
+from actors.agent_loop import Wake, WhenIdle
 from actors.answers import NoSuchPrompt, WaitForAnswers
+from actors.arguments import (
+    check_callback,
+    check_optional_text,
+    check_seq,
+    check_switch,
+    check_text,
+    wrong,
+)
 from actors.kernel import ActorCrashed, ActorSnapshot, ActorStopped, Ask, MailboxFull
-from actors.log_writer import KeyUsed
+from actors.log_writer import PARKED
 from actors.session import Opened
 from actors.session_log import Feed, SessionLog
 from actors.subscription import Subscription
 from actors.waits import Waits
 from runtime.envelope import Draft, decode_line, draft
-from runtime.errors import check_position
+from runtime.errors import InvalidArgument, check_position
 from runtime.events import EndReason, InboxQueued, InboxRemoved
-from runtime.json import check
 from runtime.llm.chunks import Chunk
 from runtime.messages import USER, Message, Source, TextBlock
 from runtime.session import Session
@@ -111,10 +118,11 @@ class Agent:
         removed or edited before a turn takes it, and `AskCycle` where agents would wait in a
         circle.
         """
-        entry = _prompt(text, USER, idempotency_key)
+        entry = _entry("prompt", text, USER, idempotency_key)
         async with self._awake() as opened:
             with self._waits.on(opened.ref.actor):
-                return await self._answers(opened).of(await self._queue(opened, entry))
+                seq = await self._say(opened, entry, asked=True)
+                return await self._answers(opened).of(seq)
 
     async def prompt(
         self, text: str, *, idempotency_key: str | None = None, source: Source = USER
@@ -124,14 +132,16 @@ class Agent:
         A key that the log knows already gets the first prompt's seq; for another text it raises
         `KeyConflict`.
         """
+        entry = _entry("prompt", text, source, idempotency_key)
         async with self._awake() as opened:
-            return await self._leave(opened, _prompt(text, source, idempotency_key))
+            return await self._say(opened, entry)
 
     async def answer(self, seq: int) -> Turn:
         """Wait for the turn that answers the prompt at `seq`; as `ask` does.
 
         Raises `NoSuchPrompt` where no prompt of this session stands.
         """
+        check_seq("seq", seq)
         async with self._awake() as opened:
             if not opened.log.live.answers.knows(seq):
                 raise NoSuchPrompt(seq)
@@ -140,32 +150,32 @@ class Agent:
 
     async def steer(self, text: str, *, idempotency_key: str | None = None) -> int:
         """Say something to the turn that runs, for its next step; idle, it is a prompt."""
+        prompt = _entry("prompt", text, USER, idempotency_key)
+        steering = _entry("steer", text, USER, idempotency_key)
         async with self._awake() as opened:
-            entry = _prompt(text, USER, idempotency_key)
-            if opened.loop.running:
-                content = _content(text)
-                entry = draft(InboxQueued("step", "steer", content, USER, idempotency_key))
-            return await self._leave(opened, entry)
+            return await self._say(opened, steering if opened.loop.running else prompt)
 
     async def inject(
         self, text: str, *, plugin: str = "user", idempotency_key: str | None = None
     ) -> int:
         """Leave context for the next step and return its seq once it is durable; wakes nothing."""
-        source, content = Source("plugin", plugin=plugin), _content(text)
-        entry = draft(InboxQueued("step", "inject", content, source, idempotency_key))
+        check_text("plugin", plugin)
+        source = Source("plugin", plugin=plugin)
+        entry = _entry("inject", text, source, idempotency_key)
         async with self._awake() as opened:
-            return await self._append_entry(opened, entry)
+            return await self._say(opened, entry, wakes=False)
 
     async def edit(self, seq: int, text: str) -> int:
         """Put another text in the place of a pending entry; returns the new entry's seq.
 
         Raises `RuleBroken` when it is not pending any more.
         """
+        check_seq("seq", seq)
+        content = _content(text)
         async with self._awake() as opened:
             entry = opened.log.live.rules.inbox.pending.get(seq)
             drafts = [draft(InboxRemoved((seq,), "edited"))]
             if entry is not None:
-                content = _content(text)
                 edited = attrs.evolve(entry, content=content, idempotency_key=None)
                 drafts.append(draft(edited))
             events = await opened.log.append(*drafts, flush=True)
@@ -174,11 +184,14 @@ class Agent:
 
     async def remove(self, seq: int) -> None:
         """Take a pending entry back; raises `RuleBroken` when it is not pending any more."""
+        check_seq("seq", seq)
         async with self._awake() as opened:
             await opened.log.append(draft(InboxRemoved((seq,), "cancelled")), flush=True)
 
     async def send(self, other: Agent, text: str) -> int:
         """Leave a prompt with another agent, in this one's name; returns its seq there."""
+        if not isinstance(other, Agent):
+            raise wrong("other", "an agent", other)
         return await other.prompt(text, source=Source("agent", session=self.session_id))
 
     async def cancel(self, reason: str = "user") -> None:
@@ -186,7 +199,7 @@ class Agent:
 
         Without one it does nothing; the first reason stands. Raises `NotLosslessJson`.
         """
-        check(reason, "$.reason")
+        check_text("reason", reason)
         await self._opened.loop.cancel(EndReason("aborted", reason=reason))
 
     async def wait_idle(self) -> None:
@@ -201,6 +214,7 @@ class Agent:
         Undelayed and ephemeral: nothing here is durable yet, and an `llm/retry` event makes what
         an attempt streamed void. `events` is the account that lasts.
         """
+        check_callback("callback", callback)
         self._listeners.append(callback)
         return lambda: self._listeners.remove(callback)
 
@@ -221,7 +235,9 @@ class Agent:
         Only what is durable, unless `durable=False`. Raises `NoSuchPosition` where the log does not
         reach `from_seq` yet.
         """
-        check_position(from_seq, self._feed.progress.written_seq + 1)
+        check_seq("from_seq", from_seq)
+        check_position(from_seq, self.log.live.session.next_seq)
+        check_switch("durable", durable)
         return Subscription(self._feed, self._open_reader, from_seq, durable=durable)
 
     def snapshot(self) -> AgentSnapshot:
@@ -243,11 +259,11 @@ class Agent:
             while self._opened.loop.finishing:
                 await self._feed.changed.wait()
             if self.idle and not self._opened.stopped.is_set():
-                self.log.live.closing = "parked"
+                with suppress(ActorStopped, ActorCrashed):  # it is ending for another reason
+                    await self.log.give_back(PARKED)
                 self._opened.stop.set()
                 await self._opened.stopped.wait()
                 self._opened.loop.let_go()
-                self.log.live.let_go()
 
     async def close(self) -> None:
         """End the turn in hand as `disposed`, make everything durable, and give the log back."""
@@ -304,46 +320,51 @@ class Agent:
         why = self._why()
         raise why from why.__cause__
 
-    async def _append_entry(self, opened: Opened, entry: Draft) -> int:
-        try:
-            (event,) = await self._ending(opened, opened.log.append(entry, flush=True))
-        except KeyUsed as used:
-            await self._ending(opened, opened.log.flush())
-            return used.seq
-        return int(event.seq)
+    async def _say(
+        self, opened: Opened, entry: Draft, *, asked: bool = False, wakes: bool = True
+    ) -> int:
+        """Queue an entry and return its seq, or that of its key's first; the one way in.
 
-    async def _leave(self, opened: Opened, entry: Draft) -> int:
-        try:
-            (event,) = await self._ending(opened, opened.log.append(entry))
-            seq = int(event.seq)
-        except KeyUsed as used:
-            seq = used.seq
-        self._wake(opened)  # before the first wait that can be cancelled: what stands gets a turn
-        await self._ending(opened, opened.log.flush())
-        return seq
+        It is durable then, unless it is `asked`: such a one waits for its turn, whose end is.
+        """
+        queued = await self._ending(opened, opened.log.queue(entry, flush=not asked))
+        if wakes:  # before the first wait that can be cancelled: what stands gets a turn
+            wake = Wake(queued.seq if asked else None)
+            try:
+                opened.ref.tell_nowait(wake)
+            except MailboxFull:  # whoever filled it wakes the loop, but not for an old entry
+                if asked and queued.known:
+                    await self._ending(opened, opened.ref.tell(wake))
+            except (ActorStopped, ActorCrashed):
+                pass  # what stands is told by the waits below
+        if queued.durable is not None:
+            await self._ending(opened, queued.durable.wait())
+        return int(queued.seq)
 
     def _wake(self, opened: Opened) -> None:
         with suppress(MailboxFull):  # whoever filled it wakes the loop, which looks into the log
             opened.ref.tell_nowait(Wake())
 
-    async def _queue(self, opened: Opened, entry: Draft) -> int:
-        """Queue a prompt: with its turn when the loop is idle, behind earlier ones when not."""
-        if not opened.loop.running:
-            return await self._ask_loop(opened, QueuePrompt(entry))
-        try:
-            (event,) = await self._ending(opened, opened.log.append(entry))
-        except KeyUsed as used:
-            return used.seq
-        self._wake(opened)
-        return int(event.seq)
+
+_TARGETS: dict[str, Literal["turn", "step"]] = {"prompt": "turn", "steer": "step", "inject": "step"}
 
 
 def _content(text: str) -> tuple[TextBlock]:
-    if not isinstance(text, str):  # a log would take anything, and the request fail at every try
-        raise TypeError(f"what an agent is told is text, not {type(text).__name__}")
+    if not isinstance(text, str):
+        raise InvalidArgument(
+            "what an agent is told", f"is text, not {type(text).__name__}; give it as text"
+        )
     return (TextBlock(text),)
 
 
-def _prompt(text: str, source: Source, idempotency_key: str | None) -> Draft:
+def _entry(
+    kind: Literal["prompt", "steer", "inject"],
+    text: str,
+    source: Source,
+    idempotency_key: str | None,
+) -> Draft:
     content = _content(text)
-    return draft(InboxQueued("turn", "prompt", content, source, idempotency_key))
+    if not isinstance(source, Source):
+        raise wrong("source", "a Source", source)
+    check_optional_text("idempotency_key", idempotency_key)
+    return draft(InboxQueued(_TARGETS[kind], kind, content, source, idempotency_key))

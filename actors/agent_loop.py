@@ -1,21 +1,22 @@
-"""The agent loop: the actor that drives one session, a turn at a time (design 3.4)."""
+"""The agent loop: the actor that drives one session, a turn at a time.
+
+What is said to a session goes to its log writer and nowhere else. The loop is only woken: it looks
+into the log for what is pending, so that it makes no difference who said it, how, and when.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeGuard
+from collections.abc import Callable
 
 import attrs
 import trio
 
 from actors.kernel import Ask, Mail, Mailbox
-from actors.log_writer import KeyConflict, KeyUsed, refuse_used_key
 from actors.seams import StartSource
 from actors.session_log import SessionLog
 from actors.step import LoopInstance
 from actors.turn import Cancel, open_turn, run_turn
 from runtime.closing import INTERRUPTED, closers
-from runtime.envelope import Draft
 from runtime.events import EndReason, Trigger
 from runtime.messages import USER, Source
 
@@ -24,15 +25,14 @@ RECOVERIES = 3
 
 
 @attrs.frozen
-class QueuePrompt(Ask[int]):
-    """Queue this prompt together with the turn that takes it; answered with its seq."""
-
-    queued: Draft
-
-
-@attrs.frozen
 class Wake:
-    """Pending input may have come: look into the log."""
+    """Pending input may have come: look into the log.
+
+    With `asked` somebody waits for the turn of the entry at that seq, so it is owed one, also
+    where an earlier life of the session left it.
+    """
+
+    asked: int | None = None
 
 
 @attrs.frozen
@@ -40,7 +40,7 @@ class WhenIdle(Ask[None]):
     """Answered once every prompt has had a turn."""
 
 
-Request = QueuePrompt | Wake | WhenIdle
+Request = Wake | WhenIdle
 
 
 class AgentLoop:
@@ -132,42 +132,28 @@ class AgentLoop:
         answers = self._log.live.answers
         source = answers.interrupted()
         while source is not None and answers.recoveries < RECOVERIES and not self._disposed:
-            await self._turn([], Trigger("recovery", source))
+            await self._turn(Trigger("recovery", source))
             source = answers.interrupted()
         self.recovers = False
         self._log.live.feed.wake()  # an interrupted turn may be the last word now
 
-    async def _work(self, waiting: list[Mail[Request]], mailbox: Mailbox[Request]) -> None:
+    async def _work(self, mails: list[Mail[Request]], mailbox: Mailbox[Request]) -> None:
         """Turns until every prompt has had one; then whoever waits for that is answered."""
+        waiting: list[Mail[Request]] = []
         while not self._disposed:
-            waiting += iter(mailbox.receive_nowait, None)
-            asked = self._unanswered([one for one in waiting if _is_prompt(one)])
-            waiting = [one for one in waiting if not _is_prompt(one)]
-            if not asked and not self._owed():
-                for one in waiting:
-                    one.answer(None)
+            for mail in (*mails, *iter(mailbox.receive_nowait, None)):
+                match mail.message:
+                    case Wake(asked=seq):
+                        if seq is not None and self._log.live.answers.turn_of(seq) is None:
+                            self._had_a_turn.discard(seq)
+                    case WhenIdle():
+                        waiting.append(mail)
+            mails = []
+            if not self._owed():
+                for mail in waiting:
+                    mail.answer(None)
                 return
-            await self._turn(asked, Trigger("message", self._source_of(asked)))
-
-    def _unanswered(self, asked: list[Mail[QueuePrompt]]) -> list[Mail[QueuePrompt]]:
-        """Those to queue; one with a known idempotency key is answered with the first or refused.
-
-        Asked for again, a prompt that an earlier life left is owed a turn.
-        """
-        new = []
-        for mail in asked:
-            try:
-                refuse_used_key(self._log.live.rules.inbox, mail.message.queued.data)
-            except KeyConflict as conflict:
-                mail.fail(conflict)
-                continue
-            except KeyUsed as used:
-                mail.answer(used.seq)
-                if self._log.live.answers.turn_of(used.seq) is None:
-                    self._had_a_turn.discard(used.seq)
-                continue
-            new.append(mail)
-        return new
+            await self._turn(Trigger("message", self._started_by()))
 
     def _owed(self) -> set[int]:
         """Pending entries that start a turn."""
@@ -182,11 +168,13 @@ class AgentLoop:
         pending = self._log.live.rules.inbox.pending
         return {seq for seq, entry in pending.items() if entry.kind == "steer"}
 
-    async def _turn(self, asked: list[Mail[QueuePrompt]], trigger: Trigger) -> None:
+    async def _turn(self, trigger: Trigger) -> None:
         cancel = Cancel(self._instance.options.budgets.max_seconds)
         self._cancel, self._turn_over = cancel, trio.Event()
         try:
-            await self._open(asked, trigger)
+            offered = await open_turn(self._log, trigger)
+            if trigger.kind != "recovery":  # which takes no prompts
+                self._had_a_turn = set(offered)
             progress = await run_turn(self._instance, cancel)
         finally:
             self._cancel = None
@@ -197,32 +185,8 @@ class AgentLoop:
         if progress.violation is not None:
             raise progress.violation
 
-    async def _open(self, asked: list[Mail[QueuePrompt]], trigger: Trigger) -> None:
-        """Open a turn with what was asked, each key once; one used meanwhile leaves the batch."""
-        while True:
-            new = _one_a_key(asked)
-            try:
-                seqs = await open_turn(self._log, [one.message.queued for one in new], trigger)
-                break
-            except (KeyUsed, KeyConflict):
-                asked = self._unanswered(asked)
-        for one, seq in zip(new, seqs, strict=True):
-            one.answer(seq)
-        self._unanswered(asked)  # a repeat within the batch is answered with the first
-        if trigger.kind != "recovery":  # which takes no prompts
-            self._had_a_turn = self._pending_prompts()
-
-    def _source_of(self, asked: list[Mail[QueuePrompt]]) -> Source:
-        queued = [one.message.queued.data for one in asked]
-        entries = [*self._log.live.rules.inbox.pending.values(), *queued]
-        started_by = [entry for entry in entries if entry.kind != "inject"] or entries
-        return started_by[0].source if started_by else USER
-
-
-def _is_prompt(mail: Mail[Request]) -> TypeGuard[Mail[QueuePrompt]]:
-    return isinstance(mail.message, QueuePrompt)
-
-
-def _one_a_key(asked: Sequence[Mail[QueuePrompt]]) -> list[Mail[QueuePrompt]]:
-    keys = [one.message.queued.data.idempotency_key for one in asked]
-    return [one for at, one in enumerate(asked) if keys[at] is None or keys[at] not in keys[:at]]
+    def _started_by(self) -> Source:
+        """Who sets the next turn off: the first of those whose input waits."""
+        entries = list(self._log.live.rules.inbox.pending.values())
+        speaking = [entry for entry in entries if entry.kind != "inject"] or entries
+        return speaking[0].source if speaking else USER

@@ -10,7 +10,7 @@ import trio
 
 from actors.session_log import SessionLog, StepBoundary
 from actors.wire import Stream
-from runtime.envelope import Draft, draft
+from runtime.envelope import Draft, InBatch, draft
 from runtime.events import AssistantChunk, AssistantMessage, LlmRetry
 from runtime.header import EpochHeader
 from runtime.llm.assembler import Assembler
@@ -125,10 +125,6 @@ class AnswerWriter:
 
     async def _append_message(self, message: AssistantMessage) -> None:
         self._held += self._trace.flush()
-        chunks = tuple(self._held_drafts())
-
-        def drafts(first: int) -> tuple[Draft, ...]:
-            cited = (*self._logged, *range(first, first + len(chunks)))
-            return (*chunks, draft(message, cites=cited or None))
-
-        await self._log.append_from(drafts)
+        chunks = self._held_drafts()
+        cited: list[int | InBatch] = [*self._logged, *map(InBatch, range(len(chunks)))]
+        await self._log.append(*chunks, draft(message, cites=cited or None))

@@ -71,6 +71,11 @@ class Dispatch:
         """Drop the encoded request; for parking."""
         self._encoder = RequestEncoder(CHAT)
 
+    def check(self, header: EpochHeader) -> None:
+        """Raise what makes `header` one that no request can hold: `ExtraRefused` and others."""
+        self._find_model(header.config.provider)
+        CHAT.head(header)
+
     async def dispatch(self, boundary: StepBoundary) -> Answer:
         """Send the request of the open step and return its answer, logged.
 

@@ -1,10 +1,18 @@
-"""Which inbox entries join a step, and what becomes of each (design 3.4, steps 1 and 5)."""
+"""Which inbox entries join a step, and what becomes of each.
+
+An entry that joins a step leaves the inbox with it, for its message cites it. One that may not pass
+leaves the inbox as blocked. So does one that a seam failed over, and so do the prompts of a turn
+that a seam ended before its first step: the turn's end tells them of the error, and if they stayed
+they would be judged again with whatever is said next, and fail it too.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import attrs
 
-from actors.seams import PromptView, Reject, Seams, Submit
+from actors.seams import PromptView, Reject, Seams, Submit, consult
 from actors.session_log import Claim, SessionLog
 from runtime.envelope import draft
 from runtime.errors import RuleBroken
@@ -16,6 +24,7 @@ from runtime.events import (
     SteeringMessage,
     UserMessage,
 )
+from runtime.json import said_by
 from runtime.messages import Block, Source
 
 WITHDRAWN = "every prompt was removed or edited before the model saw it"
@@ -41,17 +50,17 @@ class DueEntries:
         Raises `AllRejected` when there were prompts and none may pass, or none is left, and where
         a turn went on for steering alone that may not pass.
         """
-        pending = dict(self.log.live.rules.inbox.pending)
+        pending = self.log.live.rules.inbox.pending
+        due = {seq: entry for seq, entry in pending.items() if entry.target == "step" or first}
         rejected: str | None = None
         found, prompts = [], 0
-        for seq, entry in pending.items():
-            if entry.target == "step" or first:
-                verdict = await self._judge(turn, seq, entry)
-                if isinstance(verdict, Reject):
-                    rejected = verdict.reason
-                else:
-                    prompts += entry.target == "turn"
-                    found.append(_claim(seq, entry, verdict, turn))
+        for seq, entry in due.items():
+            verdict = await self._judge(turn, seq, entry)
+            if isinstance(verdict, Reject):
+                rejected = verdict.reason
+            else:
+                prompts += entry.target == "turn"
+                found.append(_claim(seq, entry, verdict, turn))
         if rejected is not None and not prompts and (first or self._answered(found)):
             raise AllRejected(rejected)
         if first and all(isinstance(claim.message, ContextMessage) for claim in found):
@@ -78,22 +87,36 @@ class DueEntries:
         content: tuple[Block, ...] = entry.content
         context: tuple[Block, ...] = ()
         for seam in self.seams.prompt_submit:
-            verdict = await seam(PromptView(turn, seq, content, entry.source, entry.kind))
+            view = PromptView(turn, seq, content, entry.source, entry.kind)
+            try:
+                verdict = await consult("prompt_submit", seam, view)
+            except Exception as error:
+                await self.block({seq: entry}, said_by(error))
+                raise
             if isinstance(verdict, Reject):
-                await self._block(seq, entry, verdict.reason)
+                await self.block({seq: entry}, verdict.reason)
                 return verdict
             if verdict is not None:
                 content = content if verdict.content is None else verdict.content
                 context += verdict.context
         return Submit(content, context)
 
-    async def _block(self, seq: int, entry: InboxQueued, reason: str) -> None:
-        blocked = PromptBlocked(entry.content, entry.source, reason)
-        try:
-            await self.log.append(draft(blocked), draft(InboxRemoved((seq,), "rejected")))
-        except RuleBroken:
-            if seq in self.log.live.rules.inbox.pending:  # else it was taken back meanwhile
-                raise
+    def prompts(self) -> dict[int, InboxQueued]:
+        """The prompts that are pending now, by seq."""
+        pending = self.log.live.rules.inbox.pending
+        return {seq: entry for seq, entry in pending.items() if entry.target == "turn"}
+
+    async def block(self, entries: Mapping[int, InboxQueued], reason: str) -> None:
+        """Take entries out of the inbox as blocked; those that somebody took back are left out."""
+        inbox = self.log.live.rules.inbox
+        while left := {seq: one for seq, one in entries.items() if seq in inbox.pending}:
+            blocked = [PromptBlocked(one.content, one.source, reason) for one in left.values()]
+            removed = InboxRemoved(tuple(left), "rejected")
+            try:
+                await self.log.append(*map(draft, blocked), draft(removed))
+            except RuleBroken:
+                if all(seq in inbox.pending for seq in left):  # it was not for one that is gone
+                    raise
 
 
 def _is_prompt(claim: Claim) -> bool:

@@ -1,7 +1,10 @@
-"""The log writer: the only actor that appends to a session's log (design 3.2).
+"""The log writer: the only actor that appends to a session's log.
 
 It validates, commits all of a batch or none of it, hands the bytes to the store and publishes. It
 is never restarted: after a failed write or sync nobody knows what the disk holds.
+
+What it is sent was made and encoded by its sender. It compares numbers and looks into its own
+folds, so nothing of a caller's runs or fails here but observers, whose errors are contained.
 """
 
 from __future__ import annotations
@@ -11,30 +14,30 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 
-import attrs
 import trio
 
 from actors.kernel import Mail, Mailbox, Promise, waiting_chain
 from actors.session_log import (
     Append,
-    Claim,
     Committed,
-    Drafts,
     Flush,
+    GiveBack,
     LiveLog,
     OpenStep,
+    Queue,
+    Queued,
     StepBoundary,
 )
 from actors.stores import Grant
 from runtime.closing import INTERRUPTED, closers
 from runtime.envelope import Draft, Event, draft
 from runtime.errors import Broken, Refused
-from runtime.events import FOLDED, InboxQueued, Owner, SessionOwner, SessionReleased, StepStart
-from runtime.rules import Inbox
+from runtime.events import FOLDED, Owner, SessionOwner, SessionReleased, StepStart
+from runtime.rules.inbox import KeyUsed
 
 _log = logging.getLogger("refold")
 
-Request = Append | OpenStep | Flush
+Request = Append | Queue | OpenStep | Flush | GiveBack
 
 
 async def log_writer(
@@ -69,42 +72,8 @@ async def log_writer(
             await grant.release()
 
 
-@attrs.define(eq=False)
-class KeyUsed(Refused):
-    """An idempotency key that the log knows already; the first entry under it stands at `seq`."""
-
-    key: str
-    seq: int
-
-    def __str__(self) -> str:
-        return f"the idempotency key {self.key!r} was used at seq {self.seq}, whose answer stands"
-
-
-@attrs.define(eq=False)
-class KeyConflict(Refused):
-    """An idempotency key under which something else was said first, at `seq`."""
-
-    key: str
-    seq: int
-
-    def __str__(self) -> str:
-        return (
-            f"under the idempotency key {self.key!r} something else was said at seq {self.seq}; "
-            "a key stands for one input: say this under a key of its own"
-        )
-
-
-def refuse_used_key(inbox: Inbox, entry: InboxQueued) -> None:
-    """Raise `KeyUsed`, or `KeyConflict` for other content, where the entry's key is known."""
-    first = inbox.first(entry.idempotency_key)
-    if first is not None:
-        used = KeyUsed if first.has(entry.content) else KeyConflict
-        raise used(str(entry.idempotency_key), first.seq)
-
-
-def _drafts_of(claim: Claim) -> list[Draft]:
-    return [draft(claim.message, cites=(claim.queued_seq,)), *map(draft, claim.context)]
-
+PARKED = "parked"
+"""Why a log is given back whose session goes on when somebody asks for it."""
 
 SLICE = 512
 """After about how many replayed events other tasks have their turn."""
@@ -122,6 +91,7 @@ class _Writer:
         self._opening: list[Draft] = []  # joins the first batch of a new log
         self._waiting: list[tuple[int, Promise[int]]] = []
         self._wanted = trio.Event()
+        self._giving_back = "closed"
 
     async def open(self, owner: Owner, check: Callable[[], object]) -> None:
         """Replay the stored log; take it over and repair it in one batch, or wait for the first."""
@@ -157,10 +127,14 @@ class _Writer:
                 case Append(drafts=drafts, flush=flush):
                     events = self._commit(drafts)
                     mail.answer(Committed(events, self._durable() if flush else None))
-                case OpenStep(turn=turn, claims=claims):
-                    mail.answer(self._open_step(turn, claims))
+                case Queue(entry=entry, flush=flush):
+                    mail.answer(self._queue(entry, flush=flush))
+                case OpenStep(turn=turn, messages=messages):
+                    mail.answer(self._open_step(turn, messages))
                 case Flush():
                     mail.answer(self._durable())
+                case GiveBack(reason=reason):
+                    self._giving_back = reason
         except Broken as failure:
             mail.fail(failure)
             raise
@@ -174,20 +148,27 @@ class _Writer:
         self._wanted.set()
         return promise
 
-    def _open_step(self, turn: int, claims: tuple[Claim, ...]) -> StepBoundary:
+    def _queue(self, entry: Draft, *, flush: bool) -> Queued:
+        seq = self._live.rules.inbox.said(entry.data)
+        known = seq is not None
+        if seq is None:
+            (event,) = self._commit((entry,))
+            seq = event.seq
+        return Queued(seq, known, self._durable() if flush else None)
+
+    def _open_step(self, turn: int, messages: tuple[Draft, ...]) -> StepBoundary:
         step = self._live.rules.standing.last_step + 1
-        messages = [made for claim in claims for made in _drafts_of(claim)]
         events = self._commit((*messages, draft(StepStart(turn, step))))
         return StepBoundary(self._live.session_id, turn, step, events[-1].seq)
 
-    def _commit(self, drafts: Drafts) -> tuple[Event, ...]:
+    def _commit(self, drafts: tuple[Draft, ...]) -> tuple[Event, ...]:
         """All or none: check and fold in order, write, publish; a refusal leaves nothing."""
         live, now = self._live, self._clock()
         session_mark, rules_mark = live.session.mark(), live.rules.mark()
         try:
             opening = [self._apply(made, now) for made in self._opening]
-            made = drafts(live.session.next_seq) if callable(drafts) else drafts
-            events = [self._checked(one, now) for one in made]
+            first = live.session.next_seq
+            events = [self._checked(made.placed(first), now) for made in drafts]
             self._write([*opening, *events])
         except Exception:
             live.session.restore(session_mark)
@@ -198,8 +179,11 @@ class _Writer:
         return tuple(events)
 
     def _checked(self, made: Draft, time: int) -> Event:
-        if made.type == "inbox/queued":
-            refuse_used_key(self._live.rules.inbox, made.data)
+        if (
+            made.type == "inbox/queued"
+            and (seq := self._live.rules.inbox.said(made.data)) is not None
+        ):
+            raise KeyUsed(made.data.idempotency_key, seq)
         self._live.session.check(made)
         self._live.rules.check(made, self._live.session.next_seq)
         return self._apply(made, time)
@@ -269,8 +253,13 @@ class _Writer:
             promise.fail(failure)
 
     async def finish(self) -> None:
-        """Say that the log is given back, and make everything durable before it is."""
+        """Say that the log is given back, and make everything durable before it is.
+
+        Of one that parks, what only another turn would need is let go.
+        """
         if self._live.session.next_seq:
-            self._commit((draft(SessionReleased(self._grant.term, self._live.closing)),))
+            self._commit((draft(SessionReleased(self._grant.term, self._giving_back)),))
         if self._live.session.next_seq > self._live.durable_seq + 1:
             await self._sync()
+        if self._giving_back == PARKED:
+            self._live.let_go()

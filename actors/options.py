@@ -1,24 +1,49 @@
-"""From what a user says of an agent to what its first call starts from (design 3.4, 3.5)."""
+"""From what a user says of an agent to what its first call starts from.
+
+`parse_options` looks at what was given, once, where it was given; `Given.over` puts it over the
+header that the log folds to, which may differ each time that a loop starts.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from types import UnionType
-from typing import Any, TypedDict, get_args
+from typing import Any, Literal, TypedDict, cast, get_args
 
 import attrs
 
+from actors.arguments import is_number
 from actors.dispatch import Invariants
 from actors.seams import Seams
-from actors.step import Budgets, Options
 from actors.tools import Tool, collect
 from runtime import codec
-from runtime.errors import Refused
-from runtime.header import EpochHeader, LlmCallConfig
+from runtime.envelope import draft
+from runtime.errors import NotLosslessJson, RefoldError, Refused
+from runtime.header import EpochHeader, LlmCallConfig, RequestHeader, ToolSchema
 from runtime.json import Json
 from runtime.llm.providers import Provider, split_model
 from runtime.llm.trace import Setting
 from runtime.llm.wires import CHAT
+from runtime.turns import Tally
+
+
+@attrs.frozen
+class Budgets:
+    """What one turn may take: steps, seconds, and tokens read and written; None is no limit.
+
+    Time is up at once, whatever the turn is doing; steps and tokens are looked at after each step.
+    """
+
+    max_steps: int | None = 100
+    max_seconds: float | None = None
+    turn_tokens: int | None = None
+
+    def spent(self, tally: Tally) -> Literal["steps", "tokens"] | None:
+        """What a turn has used up after a step; seconds are not looked at here."""
+        if self.max_steps is not None and tally.step >= self.max_steps:
+            return "steps"
+        tokens = tally.usage.total_input + (tally.usage.output_tokens or 0)
+        return "tokens" if self.turn_tokens is not None and tokens >= self.turn_tokens else None
 
 
 class AgentOptions(TypedDict, total=False):
@@ -45,19 +70,18 @@ class AgentOptions(TypedDict, total=False):
     budgets: Budgets
 
 
-_KINDS: Mapping[str, type | UnionType] = {
-    "model": str,
-    "system": str,
-    "temperature": float | int,
-    "max_tokens": int,
-    "extra": Mapping,
-    "retries": int,
-    "budgets": Budgets,
-    "seams": Seams,
-}
-"""What no request or turn could be made of otherwise, long after it was said."""
+@attrs.frozen
+class Options:
+    """What an agent is made of; `config` is where the instance's first call starts from."""
 
-_CHOICES = {"invariants": get_args(Invariants), "chunks": get_args(Setting)}
+    config: LlmCallConfig
+    system: str
+    tools: tuple[Tool, ...]
+    seams: Seams
+    budgets: Budgets
+
+    def schemas(self) -> tuple[ToolSchema, ...]:
+        return tuple(tool.schema for tool in self.tools)
 
 
 @attrs.define(eq=False)
@@ -78,82 +102,199 @@ class ModelMissing(Refused):
         return "an agent needs a model, and the log names none yet: give model='PROVIDER/MODEL'"
 
 
-def configure(
-    given: AgentOptions, folded: EpochHeader | None, find: Callable[[str], Provider | None]
-) -> Options:
-    """What an agent is made of: the given options over the folded header.
+@attrs.frozen
+class Given:
+    """What was said of an agent, found to be right; what was not said is None or empty."""
 
-    `find` gives a provider's record by name, None for a scripted one; it raises for an unknown
-    name. Raises `InvalidOption`, `InvalidModelName`, `DuplicateTool`, `InvalidTool`, and
-    `NotLosslessJson` and `ExtraRefused` for what no request could hold.
+    model: tuple[str, str] | None
+    system: str | None
+    temperature: float | None
+    max_tokens: int | None
+    stop: tuple[str, ...] | None
+    extra: Mapping[str, Any] | None
+    tools: tuple[Tool, ...]
+    seams: Seams
+    budgets: Budgets
+    chunks: Setting
+    invariants: Invariants
+    retries: int
+
+    def over(self, folded: EpochHeader | None, find: Callable[[str], Provider | None]) -> Options:
+        """What the agent is made of: what was said over the folded header.
+
+        `find` gives a provider's record by name, None for a scripted one; it raises for an unknown
+        name. Raises `ModelMissing`, and `NotLosslessJson`, `InvalidEvent` and `ExtraRefused` for
+        what no request could hold.
+        """
+        system = self.system
+        if system is None:
+            system = "" if folded is None else folded.system
+        config = self._config(None if folded is None else folded.config, find)
+        options = Options(config, system, self.tools, self.seams, self.budgets)
+        header = EpochHeader(config, system, options.schemas())
+        draft(RequestHeader(header, "initial"))
+        CHAT.head(header)
+        return options
+
+    def _config(
+        self, folded: LlmCallConfig | None, find: Callable[[str], Provider | None]
+    ) -> LlmCallConfig:
+        if self.model is not None:
+            provider, model = self.model
+        elif folded is None:
+            raise ModelMissing
+        else:
+            provider, model = folded.provider, folded.model
+        base = folded or LlmCallConfig(provider, model=model)
+        said = ("temperature", "max_tokens", "stop")
+        fields = {name: getattr(self, name) for name in said if getattr(self, name) is not None}
+        extra = self._extra(base if base.provider == provider else None, find(provider))
+        return attrs.evolve(base, provider=provider, model=model, extra=extra, **fields)
+
+    def _extra(self, base: LlmCallConfig | None, provider: Provider | None) -> Json | None:
+        """The provider's values: as logged while nothing is said, else its defaults and ours."""
+        if self.extra is None and base is not None and base.extra is not None:
+            return base.extra
+        fields: dict[str, Any] = {} if provider is None else dict(provider.defaults)
+        fields.update(self.extra or {})
+        if provider is not None and provider.quirks:
+            fields["refold"] = dict(provider.quirks)
+        return Json.of(fields) if fields else None
+
+
+def parse_options(options: AgentOptions) -> Given:
+    """Look at what is said of an agent; what needs the log to be judged is left to `Given.over`.
+
+    Raises `InvalidOption`, `InvalidModelName`, `DuplicateTool`, `InvalidTool`, `NotLosslessJson`.
     """
-    check_options(given)
-    options = Options(
-        config=_config(given, None if folded is None else folded.config, find),
-        system=given.get("system", "" if folded is None else folded.system),
-        tools=collect(given.get("tools", ())),
-        seams=given.get("seams", Seams()),
-        budgets=given.get("budgets", Budgets()),
-    )
-    header = EpochHeader(options.config, options.system, options.schemas())
-    codec.canonical(header)
-    CHAT.head(header)
-    return options
+    for name in options:
+        if name not in AgentOptions.__annotations__:
+            known = ", ".join(sorted(AgentOptions.__annotations__))
+            raise InvalidOption(name, f"is no option of an agent; the options are {known}")
+    read: dict[str, Any] = {}
+    for name, reader in _READERS.items():
+        if name in options:
+            try:
+                read[name] = reader(name, cast("Mapping[str, object]", options)[name])
+            except RefoldError:
+                raise
+            except Exception as error:  # a value may be of a class that fails when it is looked at
+                kind = type(error).__name__
+                raise InvalidOption(name, f"cannot be read: looking at it raised {kind}") from error
+    return Given(**{**_UNSAID, **read})
 
 
-def check_options(given: AgentOptions) -> None:
-    """Refuse what needs no log to be seen as wrong; raises `InvalidOption`, `DuplicateTool`."""
-    collect(given.get("tools", ()))
-    for name in given:
-        _check_option(name, given.get(name))
-    if "model" in given:
-        split_model(given["model"])
-    for field, limit in attrs.asdict(given.get("budgets", Budgets())).items():
-        if limit is not None and not limit > 0:
-            raise InvalidOption("budgets", f"has {field} {limit}; give it a number above 0 or None")
-    if given.get("retries", 0) < 0:
-        raise InvalidOption("retries", "must be at least 0")
+def _cannot_be(name: str, value: object, wanted: str) -> InvalidOption:
+    return InvalidOption(name, f"cannot be {type(value).__name__}; give it {wanted}")
 
 
-def _check_option(name: str, value: object) -> None:
-    if name not in AgentOptions.__annotations__:
-        known = ", ".join(sorted(AgentOptions.__annotations__))
-        raise InvalidOption(name, f"is no option of an agent; the options are {known}")
-    if name in _CHOICES and value not in _CHOICES[name]:
-        raise InvalidOption(name, f"must be one of {', '.join(_CHOICES[name])}")
-    if name in _KINDS and not isinstance(value, _KINDS[name]):
-        raise InvalidOption(name, f"cannot be {type(value).__name__}")
+def _model(name: str, value: object) -> tuple[str, str]:
+    return split_model(_text(name, value))
 
 
-def _config(
-    given: AgentOptions, folded: LlmCallConfig | None, find: Callable[[str], Provider | None]
-) -> LlmCallConfig:
-    if "model" in given:
-        provider, model = split_model(given["model"])
-    elif folded is None:
-        raise ModelMissing
-    else:
-        provider, model = folded.provider, folded.model
-    base = folded or LlmCallConfig(provider, model=model)
-    return attrs.evolve(
-        base,
-        provider=provider,
-        model=model,
-        temperature=given.get("temperature", base.temperature),
-        max_tokens=given.get("max_tokens", base.max_tokens),
-        stop=tuple(given["stop"]) if "stop" in given else base.stop,
-        extra=_extra(given, base if base.provider == provider else None, find(provider)),
-    )
+def _text(name: str, value: object) -> str:
+    if type(value) is not str:
+        raise _cannot_be(name, value, "text")
+    return value
 
 
-def _extra(
-    given: AgentOptions, base: LlmCallConfig | None, provider: Provider | None
-) -> Json | None:
-    """The provider's values: as logged while nothing is said, else its defaults and the given."""
-    if "extra" not in given and base is not None and base.extra is not None:
-        return base.extra
-    fields: dict[str, Any] = {} if provider is None else dict(provider.defaults)
-    fields.update(given.get("extra", {}))
-    if provider is not None and provider.quirks:
-        fields["refold"] = dict(provider.quirks)
-    return Json.of(fields) if fields else None
+def _temperature(name: str, value: object) -> float:
+    if type(value) is float and not math.isfinite(value):
+        raise NotLosslessJson(f"$.{name}", f"the number {value}")
+    if not is_number(value):
+        raise _cannot_be(name, value, "a number")
+    return value
+
+
+def _integer(name: str, value: object) -> int:
+    if type(value) is not int:
+        raise _cannot_be(name, value, "an integer")
+    return value
+
+
+def _stop(name: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise _cannot_be(name, value, 'a list of texts, such as ["END"]')
+    texts: tuple[object, ...] = tuple(value)
+    for text in texts:
+        if type(text) is not str:
+            raise InvalidOption(name, f"cannot hold {type(text).__name__}; give it texts")
+    return cast("tuple[str, ...]", texts)
+
+
+def _extra(name: str, value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise _cannot_be(name, value, "a dict of body fields")
+    return dict(value)
+
+
+def _tools(name: str, value: object) -> tuple[Tool, ...]:
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise _cannot_be(name, value, "a list of tools")
+    return tuple(attrs.evolve(tool, schema=_schema(name, tool)) for tool in collect(value))
+
+
+def _schema(name: str, tool: Tool) -> ToolSchema:
+    """What a reader of the header will find; a tool can be made by hand, of anything."""
+    try:
+        return codec.read_back(tool.schema)[1]
+    except codec.Misfit as misfit:
+        raise InvalidOption(name, f"holds a tool that no model can be shown: {misfit}") from None
+
+
+def _seams(name: str, value: object) -> Seams:
+    if type(value) is not Seams:
+        raise _cannot_be(name, value, "refold.Seams(...)")
+    return value
+
+
+def _budgets(name: str, value: object) -> Budgets:
+    if type(value) is not Budgets:
+        raise _cannot_be(name, value, "refold.Budgets(...)")
+    for field, limit in attrs.asdict(value).items():
+        wanted = (int, float) if field == "max_seconds" else (int,)
+        if limit is not None and not (type(limit) in wanted and limit > 0):
+            shown = limit if type(limit) in (int, float) else type(limit).__name__
+            raise InvalidOption(name, f"has {field} {shown}; give it a number above 0 or None")
+    return value
+
+
+def _retries(name: str, value: object) -> int:
+    if _integer(name, value) < 0:
+        raise InvalidOption(name, "must be at least 0")
+    return cast("int", value)
+
+
+def _one_of(choices: Any) -> Callable[[str, object], object]:
+    def read(name: str, value: object) -> object:
+        if type(value) is not str or value not in get_args(choices):
+            raise InvalidOption(name, f"must be one of {', '.join(get_args(choices))}")
+        return value
+
+    return read
+
+
+_READERS: Mapping[str, Callable[[str, object], object]] = {
+    "model": _model,
+    "system": _text,
+    "tools": _tools,
+    "temperature": _temperature,
+    "max_tokens": _integer,
+    "stop": _stop,
+    "extra": _extra,
+    "chunks": _one_of(Setting),
+    "seams": _seams,
+    "invariants": _one_of(Invariants),
+    "retries": _retries,
+    "budgets": _budgets,
+}
+
+_UNSAID: Mapping[str, Any] = {
+    **dict.fromkeys(("model", "system", "temperature", "max_tokens", "stop", "extra")),
+    "tools": (),
+    "seams": Seams(),
+    "budgets": Budgets(),
+    "chunks": "coalesced",
+    "invariants": "enforce",
+    "retries": 5,
+}

@@ -14,18 +14,19 @@ import httpx2
 import trio
 
 from actors.agent import Agent, AgentSnapshot
+from actors.arguments import check_optional_text, check_seq, check_switch, is_number, wrong
 from actors.ids import new_id, now_ms
 from actors.kernel import sole_error
-from actors.options import AgentOptions, InvalidOption, check_options, configure
+from actors.options import AgentOptions, Given, InvalidOption, parse_options
 from actors.script import Script
 from actors.session import Host, Opened, open_session
 from actors.session_log import Feed
 from actors.stores import Grant, Store, open_store
 from actors.waits import Waits
 from actors.wire import HttpModel, Model, close_client, make_client
-from runtime.errors import Refused
+from runtime.errors import InvalidArgument, Refused
 from runtime.llm.chunks import Chunk
-from runtime.llm.providers import Provider, find_provider, read_key, split_model
+from runtime.llm.providers import Provider, find_provider, read_key
 from runtime.storage.errors import SessionBusy
 from runtime.storage.header import SessionHeader, check_session_id
 from runtime.storage.owners import this_process
@@ -84,6 +85,8 @@ class Runtime:
         `name` is a label; ids are made unless one is given. Raises what is wrong with the
         options (unknown provider, missing key, duplicate tools) before anything is written.
         """
+        given = parse_options(options)
+        check_optional_text("name", name)
         header = SessionHeader(
             new_id() if session_id is None else check_session_id(session_id),
             created_at=now_ms(),
@@ -91,8 +94,8 @@ class Runtime:
             name=name,
             durability=self._durability,
         )
-        configure(options, None, self._find)
-        return await self._open(await self.store.create(header), options, continues=False)
+        given.over(None, self._find)
+        return await self._open(await self.store.create(header), given, continues=False)
 
     async def resume(
         self, session_id: str, *, continue_: bool = False, **options: Unpack[AgentOptions]
@@ -105,9 +108,10 @@ class Runtime:
         Raises `NotFound`, `SessionBusy`, `LogCorrupt`, `HistoryUnbalanced`, and what is wrong
         with the options.
         """
-        check_options(options)
+        given = parse_options(options)
+        check_switch("continue_", continue_)
         grant = await _acquire(self.store, check_session_id(session_id))
-        return await self._open(grant, options, continues=continue_)
+        return await self._open(grant, given, continues=continue_)
 
     async def fork(
         self,
@@ -123,6 +127,10 @@ class Runtime:
         `NoForkPoint` with the nearest `turn/end` before any other seq, else as `resume`; of a
         refusal no session is left. `HistoryUnbalanced` names the `turn/end` to fork at instead.
         """
+        given = parse_options(options)
+        check_optional_text("name", name)
+        if at is not None:
+            check_seq("at", at)
         header = SessionHeader(
             new_id(),
             created_at=now_ms(),
@@ -130,13 +138,12 @@ class Runtime:
             name=name,
             durability=self._durability,
         )
-        check_options(options)
-        if "model" in options:
-            self._find(split_model(options["model"])[0])
+        if given.model is not None:
+            self._find(given.model[0])
         await self.store.fork(check_session_id(session_id), at, header)
         try:
             grant = await _acquire(self.store, header.id)
-            return await self._open(grant, options, continues=False)
+            return await self._open(grant, given, continues=False)
         except Refused:
             with trio.CancelScope(shield=True):
                 await self.store.delete(header.id)  # nobody has learned of it
@@ -157,7 +164,7 @@ class Runtime:
         """The ids of the stored sessions."""
         return await self.store.list()
 
-    async def _open(self, grant: Grant, options: AgentOptions, *, continues: bool) -> Agent:
+    async def _open(self, grant: Grant, given: Given, *, continues: bool) -> Agent:
         feed, listeners = Feed(), list[Callable[[Chunk], None]]()
 
         async def run(grant: Grant, *, continues: bool) -> Opened:
@@ -165,7 +172,7 @@ class Runtime:
             opened: list[Opened] = []
             with trio.CancelScope(shield=True):  # half an opening cannot be taken back
                 opened.append(
-                    await self._nursery.start(start, self._host, grant, feed, listeners, options)
+                    await self._nursery.start(start, self._host, grant, feed, listeners, given)
                 )
             return opened[0]
 
@@ -232,6 +239,22 @@ async def _acquire(store: Store, session_id: str) -> Grant:
     return await store.acquire(session_id)
 
 
+def _check_arguments(
+    store: object, providers: object, durability: object, park_after: object
+) -> None:
+    if not isinstance(store, str | Path) and not hasattr(type(store), "acquire"):
+        raise wrong("store", "a folder's path, an address or a store", store)
+    if not isinstance(providers, list | tuple):
+        raise wrong("providers", "a list of providers", providers)
+    for given in providers:
+        if not isinstance(given, Provider | Script):
+            raise wrong("each of the providers", "a Provider or a Script", given)
+    if type(durability) is not str or durability not in get_args(Durability):
+        raise InvalidOption("durability", f"must be one of {', '.join(get_args(Durability))}")
+    if park_after is not None and not (is_number(park_after) and park_after > 0):
+        raise InvalidArgument("park_after", "must be a number of seconds above 0, or None")
+
+
 @asynccontextmanager
 async def open_runtime(
     store: str | Path | Store,
@@ -251,8 +274,7 @@ async def open_runtime(
     Leaving the block, however it is left, ends turns in hand as `disposed`, makes everything
     durable and releases the logs. One error in the block is raised as itself.
     """
-    if durability not in get_args(Durability):
-        raise InvalidOption("durability", f"must be one of {', '.join(get_args(Durability))}")
+    _check_arguments(store, providers, durability, park_after)
     try:
         async with trio.open_nursery() as nursery:
             ready = open_store(store) if isinstance(store, str | Path) else store

@@ -1,18 +1,26 @@
-"""Seams: the places where a user's code takes part in a turn (design 3.4).
+"""Seams: the places where a user's code takes part in a turn.
 
 Each is a plain async callable given at `start_agent`; those of one kind run in order. A seam that
-raises ends the turn with `error`, never the loop.
+raises, or returns what its kind may not return, ends the turn with `error`, never the loop.
+
+What a seam returns comes from outside, as what a tool returns does. `consult` takes it as a reader
+of the log would find it: of the right shape all the way down, its texts clean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, TypeAlias
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from actors.session_log import Claim, SessionLog
+from actors.arguments import is_async, wrong
+from actors.seam_log import SeamLog
+from actors.session_log import Claim
 from actors.tools import Outcome
+from runtime import codec
+from runtime.errors import NotLosslessJson, Refused
 from runtime.events import AssistantMessage
 from runtime.header import LlmCallConfig, ToolSchema
 from runtime.messages import Block, Message, Source
@@ -51,7 +59,7 @@ class Reject:
 class StepView:
     """What `pre_step` sees: the step that is about to open, and the log it may append to."""
 
-    log: SessionLog
+    log: SeamLog
     turn: int
     system: str
     tools: tuple[ToolSchema, ...]
@@ -81,7 +89,7 @@ class Deny:
 class TurnView:
     """What the seams at a step's end see; `going_on` is what happens if none of them objects."""
 
-    log: SessionLog
+    log: SeamLog
     turn: int
     step: int
     message: AssistantMessage
@@ -100,9 +108,9 @@ class Stop:
     """A `turn_continuation` verdict: end the turn, unless steering has come meanwhile."""
 
 
-SessionStart: TypeAlias = Callable[[SessionLog, StartSource], Awaitable[None]]
+SessionStart: TypeAlias = Callable[[SeamLog, StartSource], Awaitable[None]]
 PromptSubmit: TypeAlias = Callable[[PromptView], Awaitable[Submit | Reject | None]]
-SessionPrefix: TypeAlias = Callable[[SessionLog], Awaitable[Sequence[Message]]]
+SessionPrefix: TypeAlias = Callable[[SeamLog], Awaitable[Sequence[Message]]]
 PreStep: TypeAlias = Callable[[StepView], Awaitable[None]]
 RequestSeam: TypeAlias = Callable[[LlmCallConfig], Awaitable[LlmCallConfig]]
 PreTool: TypeAlias = Callable[[CallView], Awaitable[Deny | None]]
@@ -121,6 +129,8 @@ class Seams:
     the frozen call config and nothing else; `pre_tool` allows (None) or denies; `post_tool` may
     replace an outcome, whose `context` becomes a durable context message; `turn_continuation`
     may go on or stop; `turn_stop` is terminal, and the first that returns True wins.
+
+    Raises `InvalidArgument` for anything but tuples (or lists) of async functions.
     """
 
     session_start: tuple[SessionStart, ...] = ()
@@ -132,3 +142,81 @@ class Seams:
     post_tool: tuple[PostTool, ...] = ()
     turn_continuation: tuple[TurnContinuation, ...] = ()
     turn_stop: tuple[TurnStop, ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        for field in attrs.fields(Seams):
+            given: object = getattr(self, field.name)
+            if not isinstance(given, list | tuple):
+                raise wrong(field.name, "a tuple of async functions, such as (mine,)", given)
+            for seam in given:
+                if not is_async(seam):
+                    raise wrong(f"each seam in {field.name}", "an async function", seam)
+            object.__setattr__(self, field.name, tuple(given))
+
+
+@attrs.define(eq=False)
+class SeamMisused(Refused):
+    """What a seam returned, and its kind may not; `seam` is the function's name."""
+
+    kind: str
+    seam: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"the {self.kind} seam {self.seam} returned {self.problem}"
+
+
+_NONE = type(None)
+
+_MAY_RETURN: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "session_start": ((_NONE,), "nothing"),
+    "prompt_submit": ((Submit, Reject, _NONE), "Submit(...), Reject(reason) or None"),
+    "session_prefix": ((list, tuple), "a list of messages"),
+    "pre_step": ((_NONE,), "nothing"),
+    "request": ((LlmCallConfig,), "the config that it was given, or another one"),
+    "pre_tool": ((Deny, _NONE), "Deny(reason) or None"),
+    "post_tool": ((Outcome,), "the outcome that it was given, or another one"),
+    "turn_continuation": ((GoOn, Stop, _NONE), "GoOn(text), Stop() or None"),
+    "turn_stop": ((bool, _NONE), "True or False"),
+}
+
+
+async def consult(kind: str, seam: Callable[..., Awaitable[Any]], *arguments: object) -> Any:
+    """Ask a seam of the kind `kind`, and return what it says.
+
+    Raises `SeamMisused` for what it may not say, and what the seam raises.
+    """
+    said = await seam(*arguments)
+    classes, words = _MAY_RETURN[kind]
+    if type(said) not in classes:
+        if inspect.iscoroutine(said):
+            said.close()  # else Python warns of it, at some other place
+        raise SeamMisused(kind, _name_of(seam), f"{_described(said)}; it may return {words}")
+    try:
+        if kind == "session_prefix":
+            return tuple(map(_message, said))
+        if kind == "request":
+            return codec.read_back(said)[1]  # a model's name is not mended
+        return said if isinstance(said, bool | None) else codec.cleaned(said)
+    except (codec.Misfit, NotLosslessJson) as refused:
+        problem = f"{_described(said)} that nobody could read in the log: {refused}"
+        raise SeamMisused(kind, _name_of(seam), problem) from None
+
+
+def _message(said: object) -> Message:
+    if type(said) is not Message:
+        raise codec.Misfit(f"it holds {_described(said)} in place of a message")
+    return codec.cleaned(said)
+
+
+def _described(said: object) -> str:
+    if isinstance(said, type):
+        return f"the class {said.__name__} in place of an instance"
+    if inspect.iscoroutine(said):
+        return f"a coroutine that was not awaited ({said.__name__})"
+    return type(said).__name__
+
+
+def _name_of(seam: object) -> str:
+    name = getattr(seam, "__qualname__", None)
+    return name if isinstance(name, str) else type(seam).__qualname__

@@ -23,7 +23,7 @@ from actors.kernel import (
     open_supervisor,
 )
 from actors.log_writer import log_writer
-from actors.options import AgentOptions, configure
+from actors.options import Given
 from actors.retries import Retries
 from actors.seams import StartSource
 from actors.session_log import Feed, LiveLog, Sealed, SessionLog
@@ -85,7 +85,7 @@ async def open_session(
     grant: Grant,
     feed: Feed,
     listeners: list[Callable[[Chunk], None]],
-    options: AgentOptions,
+    given: Given,
     *,
     continues: bool,
     task_status: trio.TaskStatus[Opened],
@@ -104,10 +104,9 @@ async def open_session(
     try:
         with trio.CancelScope(shield=True):
             async with open_supervisor(header.id) as tree:
-                log = await _start_writer(tree, live, grant, options, host)
-                mode = options.get("invariants", "enforce")
-                clearance = await _start_invariants(tree, host.store, open_reader, mode)
-                make = _instances(log, clearance, options, host, open_reader, listeners)
+                log = await _start_writer(tree, live, grant, given, host)
+                clearance = await _start_invariants(tree, host.store, open_reader, given.invariants)
+                make = _instances(log, clearance, given, host, open_reader, listeners)
                 source: StartSource = "startup" if live.session.header is None else "resume"
                 loop = AgentLoop(log, make, source, continues=continues)
                 ref = await tree.start(loop.run, spec=_LOOP)
@@ -151,19 +150,19 @@ _LOOP = Spec(
 """A loop is restarted from what the log says, unless it is the log or the checks that failed."""
 
 
-def _check_history(live: LiveLog, grant: Grant, options: AgentOptions, host: Host) -> None:
+def _check_history(live: LiveLog, grant: Grant, given: Given, host: Host) -> None:
     """Refuse what cannot go on before anything is written; the open step's calls get results."""
     refused = refusal(live.rules, lambda: grant.events(CATALOGUE))
     if refused is not None:
         raise refused
-    configure(options, live.session.header, host.find)
+    given.over(live.session.header, host.find)
 
 
 async def _start_writer(
-    tree: Supervisor, live: LiveLog, grant: Grant, options: AgentOptions, host: Host
+    tree: Supervisor, live: LiveLog, grant: Grant, given: Given, host: Host
 ) -> SessionLog:
     spec = Spec("log writer", mailbox=64, shutdown=30)
-    check = partial(_check_history, live, grant, options, host)
+    check = partial(_check_history, live, grant, given, host)
     writer = await tree.start(log_writer, live, grant, host.owner, host.clock, check, spec=spec)
     return SessionLog(live, writer)
 
@@ -185,22 +184,21 @@ async def _start_invariants(
 def _instances(
     log: SessionLog,
     clearance: Ref[Any] | None,
-    options: AgentOptions,
+    given: Given,
     host: Host,
     open_reader: Callable[[], LogReader],
     listeners: list[Callable[[Chunk], None]],
 ) -> Callable[[StartSource], LoopInstance]:
     """How to make a loop instance of this session, as often as the loop is started."""
-    mode, chunks = options.get("invariants", "enforce"), options.get("chunks", "coalesced")
-    retries = Retries(options.get("retries", 5))
+    mode, retries = given.invariants, Retries(given.retries)
 
     def make(source: StartSource) -> LoopInstance:
-        folded = log.live.session.header
-        configured = configure(options, folded, host.find)
-        dispatch = Dispatch(log, clearance, mode, host.find_model, chunks, retries, listeners)
+        options = given.over(log.live.session.header, host.find)
+        find_model, chunks = host.find_model, given.chunks
+        dispatch = Dispatch(log, clearance, mode, find_model, chunks, retries, listeners)
         if log.live.sealed is not None:
             _continue(dispatch, log.live.sealed, log.live.session, open_reader)
-        return LoopInstance(log, dispatch, configured, source)
+        return LoopInstance(log, dispatch, options, source, open_reader)
 
     return make
 

@@ -1,29 +1,27 @@
-"""The handle that loops and dispatch hold on a session's log (design 3.2).
+"""The handle that loops and dispatch hold on a session's log.
 
-It has the same behaviour wherever its holder runs. Reading the folds of a live session is free in
-the same process; changing history goes through the log writer only.
+Reading the folds of a live session is free; changing history goes through the log writer only.
+The code of users gets another handle, `actors.seam_log`, which hands out no fold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 import trio
 
+from actors.arguments import check_callback, check_switch
 from actors.kernel import Ask, Promise, Ref
 from actors.stores import Progress
 from runtime.closing import is_real
-from runtime.envelope import Draft, Event
-from runtime.errors import ReentrantAppend
+from runtime.envelope import Draft, Event, draft
+from runtime.errors import InvalidArgument, ReentrantAppend
 from runtime.header import EpochHeader
 from runtime.rules import Rules
 from runtime.session import Session
 from runtime.turns import Answers
-
-Drafts: TypeAlias = tuple[Draft, ...] | Callable[[int], tuple[Draft, ...]]
-"""Drafts, or how to make them once the seq of the first is known, so that they can cite it."""
 
 
 @attrs.frozen
@@ -36,7 +34,27 @@ class Committed:
 
 @attrs.frozen
 class Append(Ask[Committed]):
-    drafts: Drafts
+    drafts: tuple[Draft, ...]
+    flush: bool
+
+
+@attrs.frozen
+class Queued:
+    """Where an inbox entry stands; `known` when its key's first entry is meant.
+
+    With `durable`, where that was asked for, comes the promise that it is.
+    """
+
+    seq: int
+    known: bool
+    durable: Promise[int] | None
+
+
+@attrs.frozen
+class Queue(Ask[Queued]):
+    """Append an `inbox/queued`, unless the same was said under its key before."""
+
+    entry: Draft
     flush: bool
 
 
@@ -62,12 +80,19 @@ class StepBoundary:
 @attrs.frozen
 class OpenStep(Ask[StepBoundary]):
     turn: int
-    claims: tuple[Claim, ...]
+    messages: tuple[Draft, ...]
 
 
 @attrs.frozen
 class Flush(Ask[Promise[int]]):
     """Promise that everything before this request is durable."""
+
+
+@attrs.frozen
+class GiveBack:
+    """When the mailbox closes, say this of why the log is given back."""
+
+    reason: str
 
 
 class Feed:
@@ -113,7 +138,7 @@ class Sealed:
 
 
 class LiveLog:
-    """The folds of one live session; only its log writer changes them."""
+    """The folds of one live session; only its log writer changes them, at its end too."""
 
     def __init__(self, session_id: str, seed_length: int, feed: Feed | None = None) -> None:
         self.session_id = session_id
@@ -123,8 +148,6 @@ class LiveLog:
         self.sealed: Sealed | None = None
         self._boundary = (0, 0, 0)  # of the open step, as `Sealed` has it
         self.publishing = False
-        self.closing = "closed"
-        """Why the log will be given back, for its `session/released`."""
 
     def _begin(self) -> None:
         self.session = Session(retain=False)
@@ -144,11 +167,6 @@ class LiveLog:
     def durable_seq(self) -> int:
         return self.feed.progress.durable_seq
 
-    @property
-    def changed(self) -> trio.Event:
-        """Happens when more is committed, written or durable; a new one each time."""
-        return self.feed.changed
-
     def follow(self, event: Event) -> None:
         """Fold an event that is committed for good."""
         self.answers.apply(event)
@@ -162,13 +180,11 @@ class LiveLog:
 
 
 class SessionLog:
-    """Append, open steps, flush and observe one session's log."""
+    """Append, queue, open steps, flush and observe one session's log."""
 
     def __init__(self, live: LiveLog, writer: Ref[Any]) -> None:
         self.live = live
         self._writer = writer
-        self.asks = 0
-        """How many requests this handle sent to the writer; a text turn takes at most five."""
 
     @property
     def session_id(self) -> str:
@@ -177,18 +193,20 @@ class SessionLog:
     def append(self, *drafts: Draft, flush: bool = False) -> Awaitable[tuple[Event, ...]]:
         """Commit all drafts or none, and return the events; with `flush`, once they are durable.
 
-        Raises `ReentrantAppend` at the call, not at the await, from inside an observer. The
+        Raises `InvalidArgument` for what is no draft and, from inside an observer,
+        `ReentrantAppend`, both at the call and not at the await. The
         awaitable raises the refusal of the first draft that a rule forbids, `StoreFull`, or that
         the writer is gone. Cancelled before the request is queued, nothing was appended; after
         that only the wait for durability can be cancelled, and the events stand.
         """
-        return self.append_from(drafts, flush=flush)
-
-    def append_from(self, drafts: Drafts, *, flush: bool = False) -> Awaitable[tuple[Event, ...]]:
-        """As `append`, with drafts that may depend on the seq of the first of them."""
+        for made in drafts:
+            if type(made) is not Draft:
+                raise InvalidArgument(
+                    "what is appended", f"is a refold.draft(...), not {type(made).__name__}"
+                )
+        check_switch("flush", flush)
         if self.live.publishing:
             raise ReentrantAppend(self.session_id)
-        self.asks += 1
         return self._append(Append(drafts, flush))
 
     async def _append(self, request: Append) -> tuple[Event, ...]:
@@ -197,23 +215,37 @@ class SessionLog:
             await committed.durable.wait()
         return committed.events
 
+    async def queue(self, entry: Draft, *, flush: bool) -> Queued:
+        """Append an inbox entry, or learn where the same was said under its key before.
+
+        Raises `KeyConflict` where something else was. Cancellation as for `append`, but nothing
+        waits here for what is durable: that is a promise in the answer.
+        """
+        return await self._writer.ask_whole(Queue(entry, flush))
+
     async def open_step(self, turn: int, claims: tuple[Claim, ...] = ()) -> StepBoundary:
         """Append the claimed messages and `step/start` as one indivisible batch.
 
         Nothing can stand between the snapshot of the history and the boundary. Cancellation as
-        for `append`.
+        for `append`; raises what `draft` says of a message, before anything is sent.
         """
-        self.asks += 1
-        return await self._writer.ask_whole(OpenStep(turn, claims))
+        messages: list[Draft] = []
+        for claim in claims:
+            messages.append(draft(claim.message, cites=(claim.queued_seq,)))
+            messages += map(draft, claim.context)
+        return await self._writer.ask_whole(OpenStep(turn, tuple(messages)))
 
     async def flush(self) -> int:
         """Wait until everything appended before this call is durable; returns the durable seq.
 
         Cancelling it withdraws nothing. Raises `LogFailed` when the store cannot make it so.
         """
-        self.asks += 1
         promise = await self._writer.ask(Flush())
         return await promise.wait()
+
+    async def give_back(self, reason: str) -> None:
+        """Say why the log will be given back, for its `session/released`."""
+        await self._writer.tell(GiveBack(reason))
 
     def observe(self, callback: Callable[[Event], None]) -> Callable[[], None]:
         """Call `callback` with each event after its commit, in order; returns how to stop it.
@@ -221,6 +253,7 @@ class SessionLog:
         An observer's error is logged and counted, and concerns nobody else. It must not append:
         what it wants to add it hands to a task of its own.
         """
+        check_callback("callback", callback)
         observers = self.live.feed.observers
         observers.append(callback)
         return lambda: observers.remove(callback)

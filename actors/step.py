@@ -1,65 +1,34 @@
-"""One step of a turn: what one model call needs, in the one right order (design 3.4)."""
+"""One step of a turn: what one model call needs, in the one right order."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Literal, TypeAlias
-
-import attrs
 
 from actors.answer_writer import Answer
 from actors.dispatch import Dispatch
-from actors.due import DueEntries
-from actors.seams import GoOn, Seams, StartSource, StepView, TurnView
+from actors.due import AllRejected, DueEntries
+from actors.kernel import ActorCrashed, ActorStopped
+from actors.options import Options
+from actors.seam_log import SeamLog
+from actors.seams import GoOn, StartSource, StepView, TurnView, consult
 from actors.session_log import Claim, SessionLog, StepBoundary
 from actors.tool_calls import ToolRunner
-from actors.tools import Tool
 from runtime import codec
 from runtime.envelope import Draft, draft
-from runtime.errors import RuleBroken
+from runtime.errors import Broken, RuleBroken
 from runtime.events import AssistantMessage, InboxQueued
-from runtime.header import EpochHeader, LlmCallConfig, RequestHeader, ToolSchema
+from runtime.header import EpochHeader, LlmCallConfig, RequestHeader
+from runtime.json import said_by
 from runtime.llm.failures import Failure, LlmFailure
-from runtime.llm.wires import CHAT
 from runtime.messages import Message, Source, TextBlock, tool_calls
-from runtime.turns import Tally
+from runtime.storage.reader import LogReader
 
 HeaderReason: TypeAlias = Literal["initial", "resume", "change"]
 
 GoesOn: TypeAlias = Literal["yes", "no", "stopped"]
 """Whether a turn takes another step; `stopped` when `turn_stop` ended it for good."""
-
-
-@attrs.frozen
-class Budgets:
-    """What one turn may take: steps, seconds, and tokens read and written; None is no limit.
-
-    Time is up at once, whatever the turn is doing; steps and tokens are looked at after each step.
-    """
-
-    max_steps: int | None = 100
-    max_seconds: float | None = None
-    turn_tokens: int | None = None
-
-    def spent(self, tally: Tally) -> Literal["steps", "tokens"] | None:
-        """What a turn has used up after a step; seconds are not looked at here."""
-        if self.max_steps is not None and tally.step >= self.max_steps:
-            return "steps"
-        tokens = tally.usage.total_input + (tally.usage.output_tokens or 0)
-        return "tokens" if self.turn_tokens is not None and tokens >= self.turn_tokens else None
-
-
-@attrs.frozen
-class Options:
-    """What an agent is made of; `config` is where the instance's first call starts from."""
-
-    config: LlmCallConfig
-    system: str
-    tools: tuple[Tool, ...]
-    seams: Seams
-    budgets: Budgets
-
-    def schemas(self) -> tuple[ToolSchema, ...]:
-        return tuple(tool.schema for tool in self.tools)
 
 
 class LoopInstance:
@@ -70,9 +39,15 @@ class LoopInstance:
     """
 
     def __init__(
-        self, log: SessionLog, dispatch: Dispatch, options: Options, source: StartSource
+        self,
+        log: SessionLog,
+        dispatch: Dispatch,
+        options: Options,
+        source: StartSource,
+        open_reader: Callable[[], LogReader],
     ) -> None:
         self.log, self.dispatch, self.options = log, dispatch, options
+        self._seam_log = SeamLog(log, open_reader)
         self.runner = ToolRunner(log, {tool.name: tool for tool in options.tools}, options.seams)
         self._due = DueEntries(log, options.seams)
         self._source: StartSource | None = source
@@ -84,13 +59,22 @@ class LoopInstance:
 
         With `prompts` pending prompts join it. Extra context of tools is added to `context` as it
         comes, for after all results. Raises `AllRejected`, `LlmFailure`, `InvariantViolation`,
-        and what a seam or an append raises.
+        and what a seam or an append raises; before the step is open, that takes the prompts of the
+        turn out of the inbox, since its end is theirs.
         """
-        await self._session_start()
-        claims = await self._due.claims(turn, first=prompts)
-        prefix = await self._session_prefix()
-        await self._pre_step(turn, prefix, claims)
-        boundary = await self._open_step(turn, claims)
+        mine = self._due.prompts() if prompts else {}
+        try:
+            await self._session_start()
+            claims = await self._due.claims(turn, first=prompts)
+            prefix = await self._session_prefix()
+            await self._pre_step(turn, prefix, claims)
+            boundary = await self._open_step(turn, claims)
+        except AllRejected:
+            raise
+        except Exception as error:
+            with suppress(Broken, ActorCrashed, ActorStopped):  # the error says more
+                await self._due.block(mine, said_by(error))
+            raise
         await self._write_header(await self._call_config(), prefix)
         answer = await self.dispatch.dispatch(boundary)
         if answer.finish == "content-filter":
@@ -108,7 +92,8 @@ class LoopInstance:
         seams, log = self.options.seams, self.log
         going_on = bool(tool_calls(message.content)) or self._waits()
         for seam in seams.turn_continuation:
-            verdict = await seam(TurnView(log, turn, message.step, message, going_on))
+            view = TurnView(self._seam_log, turn, message.step, message, going_on)
+            verdict = await consult("turn_continuation", seam, view)
             if isinstance(verdict, GoOn) and self._may_step():
                 source = Source("plugin", plugin="turn_continuation")
                 entry = InboxQueued("step", "steer", (TextBlock(verdict.text),), source)
@@ -116,7 +101,8 @@ class LoopInstance:
             going_on = going_on if verdict is None else isinstance(verdict, GoOn)
         going_on = going_on or self._waits()
         for stop in seams.turn_stop:
-            if await stop(TurnView(log, turn, message.step, message, going_on)):
+            view = TurnView(self._seam_log, turn, message.step, message, going_on)
+            if await consult("turn_stop", stop, view):
                 return "stopped"
         return "yes" if going_on else "no"
 
@@ -133,14 +119,13 @@ class LoopInstance:
         source, self._source = self._source, None
         if source is not None:
             for seam in self.options.seams.session_start:
-                await seam(self.log, source)
+                await consult("session_start", seam, self._seam_log, source)
 
     async def _session_prefix(self) -> tuple[Message, ...]:
         if self._prefix is None:
             composed: list[Message] = []
             for seam in self.options.seams.session_prefix:
-                composed += await seam(self.log)
-            codec.canonical(composed)  # one that no header can hold must not be frozen
+                composed += await consult("session_prefix", seam, self._seam_log)
             self._prefix = tuple(composed)
         return self._prefix
 
@@ -148,9 +133,9 @@ class LoopInstance:
         self, turn: int, prefix: tuple[Message, ...], claims: tuple[Claim, ...]
     ) -> None:
         options = self.options
-        view = StepView(self.log, turn, options.system, options.schemas(), prefix, claims)
+        view = StepView(self._seam_log, turn, options.system, options.schemas(), prefix, claims)
         for seam in options.seams.pre_step:
-            await seam(view)
+            await consult("pre_step", seam, view)
 
     async def _open_step(self, turn: int, claims: tuple[Claim, ...]) -> StepBoundary:
         """Open the step with the claims whose entries are pending still."""
@@ -167,7 +152,7 @@ class LoopInstance:
         folded = self.log.live.session.header
         config = folded.config if self._anchored and folded is not None else self.options.config
         for seam in self.options.seams.request:
-            config = await seam(config)
+            config = await consult("request", seam, config)
         return config
 
     async def _write_header(self, config: LlmCallConfig, prefix: tuple[Message, ...]) -> None:
@@ -176,8 +161,9 @@ class LoopInstance:
         folded = self.log.live.session.header
         reason = self._reason(header, folded)
         if reason is not None:
-            CHAT.head(header)  # one that no request can hold must not be logged
-            await self.log.append(draft(RequestHeader(header, reason)))
+            made = draft(RequestHeader(header, reason))
+            self.dispatch.check(header)  # one that no request can hold must not be logged
+            await self.log.append(made)
             self._anchored = True
 
     def _reason(self, header: EpochHeader, folded: EpochHeader | None) -> HeaderReason | None:

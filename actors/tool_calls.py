@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from actors.kernel import sole_error
-from actors.seams import CallView, Deny, Seams
+from actors.seams import CallView, Deny, Seams, consult
 from actors.session_log import SessionLog, StepBoundary
 from actors.tools import Abandoned, Outcome, Tool, run_tool
 from runtime.envelope import Draft, draft
@@ -104,7 +104,7 @@ class ToolRunner:
             await self._append_result(boundary, call, self._unknown(call.name), None)
             return None
         for seam in self.seams.pre_tool:
-            verdict = await seam(view)
+            verdict = await consult("pre_tool", seam, view)
             if isinstance(verdict, Deny):
                 denied = _error("ToolDenied", "DENIED", verdict.reason)
                 await self._append_result(boundary, call, denied, None)
@@ -118,7 +118,7 @@ class ToolRunner:
     ) -> None:
         outcome = await run_tool(started.tool, started.call.arguments, self.abandoned)
         for seam in self.seams.post_tool:
-            outcome = await seam(started.view, outcome)
+            outcome = await consult("post_tool", seam, started.view, outcome)
         await self._append_result(boundary, started.call, outcome, started.seq)
         if outcome.context:
             source = Source("plugin", plugin=started.call.name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from contextlib import suppress
 
 import attrs
@@ -14,12 +13,13 @@ from actors.invariants import InvariantViolation
 from actors.kernel import ActorCrashed, ActorStopped
 from actors.session_log import SessionLog
 from actors.step import LoopInstance
+from runtime import codec
 from runtime.closing import NOT_STARTED, Why, closers
 from runtime.envelope import Draft, draft
-from runtime.errors import Refused
+from runtime.errors import NotLosslessJson, Refused
 from runtime.events import EndReason, StepEnd, ToolError, Trigger, TurnStart
-from runtime.json import clean_text
-from runtime.llm.failures import LlmFailure
+from runtime.json import clean_text, said_by
+from runtime.llm.failures import Failure, LlmFailure
 from runtime.storage.errors import Fenced, LogFailed, StoreFull
 
 _log = logging.getLogger("refold")
@@ -66,11 +66,12 @@ class Progress:
     stopped: bool = False
 
 
-async def open_turn(log: SessionLog, queued: Sequence[Draft], trigger: Trigger) -> list[int]:
-    """Append `queued` and `turn/start` as one batch; returns the seqs of the queued entries."""
-    number = log.live.rules.standing.turn + 1
-    events = await log.append(*queued, draft(TurnStart(number, trigger)))
-    return [event.seq for event in events[:-1]]
+async def open_turn(log: SessionLog, trigger: Trigger) -> frozenset[int]:
+    """Append `turn/start`; returns the entries that were pending then."""
+    await log.append(draft(TurnStart(log.live.rules.standing.turn + 1, trigger)))
+    tally = log.live.answers.current
+    assert tally is not None, "it was opened"
+    return tally.offered
 
 
 async def run_turn(instance: LoopInstance, cancel: Cancel) -> Progress:
@@ -86,7 +87,7 @@ async def run_turn(instance: LoopInstance, cancel: Cancel) -> Progress:
         reason = await _attempt(instance, progress, cancel)
     except Exception as error:
         with suppress(Refused, Fenced, LogFailed, StoreFull, ActorCrashed):  # `error` says more
-            await _close(log, _error(instance, _said(error), "SESSION_FAILED"), progress)
+            await _close(log, _error(instance, said_by(error), "SESSION_FAILED"), progress)
         raise
     except BaseException:
         await _close(log, reason, progress)
@@ -125,18 +126,14 @@ def _ends_the_session(log: SessionLog, error: Exception) -> bool:
 
 
 def _failed(instance: LoopInstance, error: Exception) -> EndReason:
-    if isinstance(error, LlmFailure):
-        return _error(instance, error.failure.message, error.failure.code)
+    if isinstance(error, LlmFailure) and type(error.failure) is Failure:
+        with suppress(
+            codec.Misfit, NotLosslessJson
+        ):  # a seam can raise one that is made of anything
+            failure = codec.cleaned(error.failure)
+            return _error(instance, failure.message, failure.code)
     _log.error("a turn of session %s failed", instance.log.session_id, exc_info=error)
-    return _error(instance, _said(error), "UNKNOWN")
-
-
-def _said(error: Exception) -> str:
-    name = type(error).__name__
-    try:
-        return f"{name}: {error}"
-    except Exception:  # noqa: BLE001 - `__str__` is code of the seam too
-        return name
+    return _error(instance, said_by(error), "UNKNOWN")
 
 
 def _error(instance: LoopInstance, message: str, code: str) -> EndReason:

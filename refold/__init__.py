@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from actors.invariants import InvariantViolation as InvariantViolation
     from actors.kernel import ActorCrashed as ActorCrashed
     from actors.kernel import ActorStopped as ActorStopped
-    from actors.log_writer import KeyConflict as KeyConflict
     from actors.options import AgentOptions as AgentOptions
+    from actors.options import Budgets as Budgets
     from actors.options import InvalidOption as InvalidOption
     from actors.runtime import Runtime as Runtime
     from actors.runtime import open_runtime
@@ -27,17 +27,18 @@ if TYPE_CHECKING:
     from actors.script import Say as Say
     from actors.script import Script as Script
     from actors.script import Think as Think
+    from actors.seam_log import SeamLog as SeamLog
     from actors.seams import CallView as CallView
     from actors.seams import Deny as Deny
     from actors.seams import GoOn as GoOn
     from actors.seams import PromptView as PromptView
     from actors.seams import Reject as Reject
+    from actors.seams import SeamMisused as SeamMisused
     from actors.seams import Seams as Seams
     from actors.seams import StepView as StepView
     from actors.seams import Stop as Stop
     from actors.seams import Submit as Submit
     from actors.seams import TurnView as TurnView
-    from actors.step import Budgets as Budgets
     from actors.tools import Ge as Ge
     from actors.tools import Le as Le
     from actors.tools import MaxLen as MaxLen
@@ -49,11 +50,20 @@ if TYPE_CHECKING:
     from refold.config import load_config as load_config
     from refold.config import load_tools as load_tools
     from runtime.config import Config as Config
+    from runtime.envelope import InBatch as InBatch
+    from runtime.envelope import Replace as Replace
+    from runtime.envelope import draft as draft
+    from runtime.errors import InvalidArgument as InvalidArgument
     from runtime.errors import RefoldError as RefoldError
+    from runtime.events import ContextMessage as ContextMessage
+    from runtime.events import ToolError as ToolError
+    from runtime.header import LlmCallConfig as LlmCallConfig
     from runtime.llm.providers import Provider as Provider
     from runtime.messages import Message as Message
+    from runtime.messages import Source as Source
     from runtime.messages import TextBlock as TextBlock
     from runtime.messages import text_of as text_of
+    from runtime.rules.inbox import KeyConflict as KeyConflict
     from runtime.turns import Turn as Turn
 
     open = open_runtime  # noqa: A001 - `refold.open` is the name
@@ -63,39 +73,48 @@ _HOMES = {
     "ActorStopped": "actors.kernel",
     "Agent": "actors.agent",
     "AgentOptions": "actors.options",
-    "Budgets": "actors.step",
+    "Budgets": "actors.options",
     "Call": "actors.script",
     "CallView": "actors.seams",
     "Config": "runtime.config",
+    "ContextMessage": "runtime.events",
     "Delay": "actors.script",
     "Deny": "actors.seams",
+    "draft": "runtime.envelope",
     "End": "actors.script",
     "Fail": "actors.script",
     "Ge": "actors.tools",
     "GoOn": "actors.seams",
     "Hang": "actors.script",
+    "InBatch": "runtime.envelope",
+    "InvalidArgument": "runtime.errors",
     "InvalidOption": "actors.options",
     "InvariantViolation": "actors.invariants",
-    "KeyConflict": "actors.log_writer",
+    "KeyConflict": "runtime.rules.inbox",
     "Le": "actors.tools",
+    "LlmCallConfig": "runtime.header",
     "load_config": "refold.config",
     "load_tools": "refold.config",
     "MaxLen": "actors.tools",
     "Message": "runtime.messages",
     "MinLen": "actors.tools",
+    "NoSuchPrompt": "actors.answers",
     "open": "actors.runtime",
     "Outcome": "actors.tools",
     "Pattern": "actors.tools",
-    "NoSuchPrompt": "actors.answers",
     "PromptRemoved": "actors.answers",
     "PromptView": "actors.seams",
     "Provider": "runtime.llm.providers",
     "RefoldError": "runtime.errors",
     "Reject": "actors.seams",
+    "Replace": "runtime.envelope",
     "Runtime": "actors.runtime",
     "Say": "actors.script",
     "Script": "actors.script",
+    "SeamLog": "actors.seam_log",
+    "SeamMisused": "actors.seams",
     "Seams": "actors.seams",
+    "Source": "runtime.messages",
     "StepView": "actors.seams",
     "Stop": "actors.seams",
     "Submit": "actors.seams",
@@ -104,6 +123,7 @@ _HOMES = {
     "Think": "actors.script",
     "Tool": "actors.tools",
     "tool": "actors.tools",
+    "ToolError": "runtime.events",
     "Turn": "runtime.turns",
     "TurnView": "actors.seams",
 }

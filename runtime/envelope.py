@@ -1,12 +1,17 @@
-"""The envelope of a record: drafts that may become events, and events (design 2.1).
+"""The envelope of a record: drafts that may become events, and events.
 
 An `Event` carries its own encoded bytes, made once: the same bytes go to disk, to clients and
 into digests. Its typed data is built when it is first asked for.
+
+Nothing is written that a reader would not take, or would take for something else: `draft` encodes
+what it is given, structures that back as a reader does, and keeps what came of it. So whatever a
+caller says wrong is refused in the caller's own task, the log writer meets no value that it cannot
+encode, and a live fold sees the object that a replay will see.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -15,11 +20,10 @@ import orjson
 
 from runtime import codec
 from runtime.errors import InvalidEvent, LegacyEvent
-from runtime.events import CATALOGUE, SURFACE, UnknownEvent, type_of
+from runtime.events import BUILT_IN, CATALOGUE, LEGACY_TYPE, SURFACE, UnknownEvent, type_of
 from runtime.json import Json, encode
 from runtime.odd_events import read_odd
 
-LEGACY_TYPE = "request/header-delta"
 HEADER_REASONS = ("initial", "resume", "change")
 
 
@@ -62,14 +66,34 @@ class Event:
 
 
 @attrs.frozen
+class InBatch:
+    """The event that the draft at `index` (from 0) of the same `append` becomes, for `cites`."""
+
+    index: int
+
+
+@attrs.frozen
 class Draft:
-    """An event that has no place in a log yet; checked and encoded when it is made."""
+    """An event that has no place in a log yet; checked and encoded when `draft` makes it.
+
+    `siblings` are the drafts of its own batch that it cites beside `source_event_seqs`.
+    """
 
     type: str
     data: Any
     encoded_data: bytes = attrs.field(repr=False)
     source_event_seqs: tuple[int, ...] | None = None
     surface_op: SurfaceOp | None = None
+    siblings: tuple[int, ...] = ()
+
+    def placed(self, first: int) -> Draft:
+        """This draft in a batch whose first event gets the seq `first`; raises `InvalidEvent`."""
+        if not self.siblings:
+            return self
+        cited = (*(self.source_event_seqs or ()), *(first + at for at in self.siblings))
+        made = attrs.evolve(self, source_event_seqs=cited, siblings=())
+        _check_surface_fields(made, None)
+        return made
 
     def at(self, seq: int, time: int) -> Event:
         """The event that this draft becomes at `seq`, with `time` in epoch ms as its label."""
@@ -86,17 +110,54 @@ class Draft:
 
 
 def draft(
-    data: object, *, cites: tuple[int, ...] | None = None, replaces: Replace | None = None
+    data: object,
+    *,
+    cites: Sequence[int | InBatch] | None = None,
+    replaces: Replace | None = None,
 ) -> Draft:
     """A draft of typed `data`; surface types are appended unless they replace something.
 
-    `cites` are the seqs that this event was made from. Raises `NotLosslessJson`, `InvalidEvent`.
+    `cites` are the seqs that this event was made from, or drafts of the batch that it is appended
+    with. The draft's `data` is what a reader will find: lists are tuples in it. Raises
+    `NotLosslessJson`, and `InvalidEvent` for what no reader would take as such an event.
     """
     type_ = type_of(data)
-    surface_op: SurfaceOp | None = (replaces or "append") if type_ in SURFACE else None
-    made = Draft(type_, data, codec.canonical(data), cites, surface_op)
-    _check_surface_fields(made, None)
-    return made
+    try:
+        encoded, read = codec.read_back(data, own=type_ in BUILT_IN)
+    except codec.Misfit as misfit:
+        raise InvalidEvent(type_, f"does not have the shape of its type: {misfit}") from None
+    surface_op: SurfaceOp | None = None
+    if type_ in SURFACE:
+        surface_op = "append" if replaces is None else _checked_range(replaces, type_)
+    elif cites is not None or replaces is not None:
+        raise InvalidEvent(type_, "is log-only and cannot carry surface fields")
+    if cites is None:
+        return Draft(type_, read, encoded, None, surface_op)
+    seqs, siblings = _checked_cites(cites, type_)
+    return Draft(type_, read, encoded, seqs, surface_op, siblings)
+
+
+def _checked_cites(
+    cites: Sequence[int | InBatch], type_: str
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The seqs and the siblings among `cites`."""
+    seqs: list[int] = []
+    siblings: list[int] = []
+    for cited in cites if isinstance(cites, list | tuple) else (None,):
+        at = cited.index if isinstance(cited, InBatch) else cited
+        if type(at) is not int or at < 0:
+            raise InvalidEvent(type_, "cites what is neither a seq nor a draft of its batch")
+        (siblings if isinstance(cited, InBatch) else seqs).append(at)
+    if (not seqs and not siblings) or len({*seqs}) < len(seqs) or len({*siblings}) < len(siblings):
+        raise InvalidEvent(type_, "cites nothing, or something twice")
+    return tuple(seqs), tuple(siblings)
+
+
+def _checked_range(replaces: Replace, type_: str) -> Replace:
+    ends = (replaces.start, replaces.end) if type(replaces) is Replace else ()
+    if not ends or any(type(end) is not int or end < 0 for end in ends):
+        raise InvalidEvent(type_, "replaces what is not a range from one seq to another")
+    return replaces
 
 
 def parse_draft(record: Mapping[str, Any]) -> Draft:

@@ -39,6 +39,17 @@ class NotLosslessJson(Refused):
 
 
 @attrs.define(eq=False)
+class InvalidArgument(Refused, TypeError):
+    """An argument that a call cannot take; it is looked at before anything is done."""
+
+    argument: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.argument} {self.problem}"
+
+
+@attrs.define(eq=False)
 class InvalidEvent(Refused):
     """An event whose envelope or data does not have the shape of its type (design 2.1, 2.2)."""
 

@@ -362,25 +362,46 @@ An opening reads these of earlier steps, and of others what it must not pass ove
 
 _TYPES: dict[type, str] = {cls: type_ for type_, cls in CATALOGUE.items()}
 
+BUILT_IN = frozenset(CATALOGUE)
+"""The types that are refold's own."""
+
+LEGACY_TYPE = "request/header-delta"
+"""A type that the format gave up before version 0 was fixed; no log may hold it."""
+
+_RESERVED = frozenset({"session", LEGACY_TYPE})
+
 
 def register(type_: str, cls: type) -> None:
     """Add a log-only event type whose data is the attrs class `cls`.
 
-    Raises `InvalidEvent` when the type is taken or `cls` is no attrs class.
+    Registering the same class under the same type again does nothing. Raises `InvalidEvent` when
+    the type or the class is taken, when `cls` is no attrs class, and for what is no type's name.
     """
+    name: object = type_
+    if type(name) is not str or not name or not name.isprintable():
+        raise InvalidEvent(
+            type(type_).__name__, "is no name of a type; give printable text such as 'mine/note'"
+        )
+    if type_ in _RESERVED:
+        raise InvalidEvent(type_, "is reserved; choose a name of your own")
+    given: object = cls
+    if not isinstance(given, type) or not attrs.has(cls):
+        raise InvalidEvent(type_, "needs an attrs class for its data")
+    if CATALOGUE.get(type_) is cls and type_ not in BUILT_IN:
+        return
     if type_ in CATALOGUE:
         raise InvalidEvent(type_, "is registered already; choose a name of your own")
-    if not attrs.has(cls):
-        raise InvalidEvent(type_, f"needs an attrs class for its data, not {cls!r}")
+    if cls in _TYPES:
+        raise InvalidEvent(type_, f"needs a class of its own: {cls.__name__} is {_TYPES[cls]!r}")
     CATALOGUE[type_] = cls
     _TYPES[cls] = type_
 
 
 def type_of(data: object) -> str:
     """The event type whose data `data` is; raises `InvalidEvent` for a class nobody registered."""
-    try:
-        return _TYPES[type(data)]
-    except KeyError:
+    found = _TYPES.get(type(data))
+    if found is None:
         raise InvalidEvent(
             type(data).__name__, "is not registered; call runtime.events.register first"
-        ) from None
+        )
+    return found

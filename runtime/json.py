@@ -67,6 +67,15 @@ def _check_dict(value: dict[object, object], path: str, depth: int) -> None:
         check(item, f"{path}.{key}", depth + 1)
 
 
+def _check_open(value: Json, path: str, _depth: int) -> None:
+    try:
+        sound = encode(orjson.loads(value.encoded)) == value.encoded
+    except (TypeError, ValueError):
+        sound = False
+    if not sound:
+        raise NotLosslessJson(path, "a Json whose bytes are no compact JSON (Json.of makes one)")
+
+
 _CHECKS: dict[type, Callable[[Any, str, int], None]] = {
     str: _check_text,
     int: _check_int,
@@ -78,9 +87,44 @@ _CHECKS: dict[type, Callable[[Any, str, int], None]] = {
 
 
 def encode(value: object) -> bytes:
-    """The compact JSON bytes of a checked value; raises `NotLosslessJson`."""
+    """The compact JSON bytes of a value that survives a round trip; raises `NotLosslessJson`.
+
+    One look and the encoder itself find whatever is wrong; `check`, which keeps paths and takes
+    several times as long, is asked only then, for the place.
+    """
+    if _is_plain(value, 0):
+        try:
+            return orjson.dumps(value, default=_fragment)
+        except TypeError:  # a surrogate, an integer out of range, a key that is no text
+            pass
     check(value)
-    return orjson.dumps(value)
+    raise NotLosslessJson("$", f"of type {type(value).__name__}")
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """Whether nothing in `value` passes the encoder that `check` refuses."""
+    kind = type(value)
+    if kind in _LEAVES:
+        return depth <= MAX_DEPTH
+    if kind is dict:
+        items = value.values()
+    elif kind is tuple or kind is list:
+        items = value
+    else:
+        sound = kind is float and math.isfinite(value)
+        return sound and (value != 0 or math.copysign(1, value) > 0)
+    if depth >= MAX_DEPTH:
+        return not items and depth == MAX_DEPTH
+    for item in items:  # noqa: SIM110 - a generator would cost as much again
+        if type(item) not in _LEAVES and not _is_plain(item, depth + 1):
+            return False
+    return True
+
+
+def _fragment(value: object) -> orjson.Fragment:
+    if isinstance(value, Json):
+        return orjson.Fragment(value.encoded)
+    raise TypeError
 
 
 def freeze(value: Any) -> Any:
@@ -116,11 +160,26 @@ class Json:
         return orjson.loads(self.encoded)
 
 
+_CHECKS[Json] = _check_open
+
+_LEAVES = frozenset({str, int, bool, type(None), Json, orjson.Fragment})
+"""What holds nothing further; the encoder itself refuses the texts and integers that it cannot."""
+
+
 def clean_text(text: str) -> str:
     """`text` with each lone surrogate replaced by U+FFFD, as text from outside must be."""
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def said_by(error: Exception) -> str:
+    """What an error of anybody's code says, as text that a log can hold: its class, its words."""
+    name = type(error).__name__
+    try:
+        return clean_text(f"{name}: {error}")
+    except Exception:  # noqa: BLE001 - `__str__` is code of that class too
+        return clean_text(name)
 
 
 def parse(encoded: bytes) -> Any:

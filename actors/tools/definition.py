@@ -109,7 +109,8 @@ def tool(
                 _qualified(fn), f"has the unknown option {min(unknown)!r}; there are {known}"
             )
         parameters, read = schema_of(fn)
-        name = options.get("name") or fn.__name__
+        given = options.get("name")
+        name = fn.__name__ if given is None else given
         made = Tool(ToolSchema(name, _first_paragraph(fn), parameters), fn, read, **rules)
         _check(made)
         return made
@@ -118,24 +119,40 @@ def tool(
 
 
 def _check(made: Tool) -> None:
-    """Raise `InvalidTool` for a name that providers refuse and for rules that cannot be kept."""
-    problem = None
-    if not _NAME.fullmatch(made.name):
+    """Raise `InvalidTool` for a name that providers refuse and for rules that cannot be kept.
+
+    Whatever a caller gave is told by its text only where it is what was asked for.
+    """
+    known, problem = get_args(Isolation), None
+    name: object = made.schema.name
+    isolation: object = made.isolation
+    timeout: Any = made.timeout
+    limit: Any = made.max_output
+    if type(name) is not str or not _NAME.fullmatch(name):
         problem = (
-            f"would be the tool {made.name!r}, which providers refuse; "
+            f"would be the tool {_told(name, str)}, which providers refuse; "
             "pass a name of 1 to 64 of the characters A-Z a-z 0-9 _ and -"
         )
-    elif not made.timeout > 0:  # so that NaN is caught too
-        problem = f"has the timeout {made.timeout}; give it a number of seconds above 0"
-    elif made.isolation not in get_args(Isolation):
-        known = ", ".join(get_args(Isolation))
-        problem = f"has the isolation {made.isolation!r}; choose one of {known}"
-    elif made.isolation == "thread" and inspect.iscoroutinefunction(made.body):
+    elif type(timeout) not in (int, float) or not timeout > 0:  # so that NaN is caught too
+        problem = (
+            f"has the timeout {_told(timeout, int, float)}; give it a number of seconds above 0"
+        )
+    elif type(isolation) is not str or isolation not in known:
+        problem = f"has the isolation {_told(isolation, str)}; choose one of {', '.join(known)}"
+    elif isolation == "thread" and inspect.iscoroutinefunction(made.body):
         problem = "is async and cannot run in a thread; make it a plain function"
-    elif made.max_output < 1:
-        problem = f"has max_output {made.max_output}; give it a number of characters above 0"
+    elif type(limit) is not int or limit < 1:
+        problem = f"has max_output {_told(limit, int)}; give it a number of characters above 0"
+    for switch in ("effects", "parallel"):
+        kind = type(getattr(made, switch))
+        if kind is not bool:
+            problem = problem or f"has {switch} of type {kind.__name__}; give it True or False"
     if problem is not None:
         raise InvalidTool(_qualified(made.body), problem)
+
+
+def _told(value: object, *kinds: type) -> str:
+    return repr(value) if type(value) in kinds else type(value).__name__
 
 
 def _first_paragraph(fn: Callable[..., Any]) -> str:

@@ -56,8 +56,10 @@ def _parameters(fn: Callable[..., Any]) -> Iterator[Field]:
 
 
 def _name_of(fn: Callable[..., Any]) -> str:
-    name = getattr(fn, "__qualname__", None)
-    return repr(fn) if name is None else f"{fn.__module__}.{name}"
+    try:
+        return f"{fn.__module__}.{fn.__qualname__}"
+    except Exception:  # noqa: BLE001 - anything may be given for a function
+        return f"a value of type {type(fn).__name__}"
 
 
 _SECTION = re.compile(r"^Args:\s*$", re.MULTILINE)

@@ -11,12 +11,38 @@ from collections.abc import Mapping
 import attrs
 
 from runtime.envelope import Draft, Event
+from runtime.errors import Refused
 from runtime.events import InboxQueued, InboxRemoved
 from runtime.messages import Block
 from runtime.rules.table import Problem
 
 KINDS, TARGETS = ("prompt", "steer", "inject"), ("turn", "step")
 """Of the entries that this version can turn into messages."""
+
+
+@attrs.define(eq=False)
+class KeyUsed(Refused):
+    """An idempotency key that the log knows already; the first entry under it stands at `seq`."""
+
+    key: str
+    seq: int
+
+    def __str__(self) -> str:
+        return f"the idempotency key {self.key!r} was used at seq {self.seq}, whose answer stands"
+
+
+@attrs.define(eq=False)
+class KeyConflict(Refused):
+    """An idempotency key under which something else was said first, at `seq`."""
+
+    key: str
+    seq: int
+
+    def __str__(self) -> str:
+        return (
+            f"under the idempotency key {self.key!r} something else was said at seq {self.seq}; "
+            "a key stands for one input: say this under a key of its own"
+        )
 
 
 @attrs.frozen
@@ -61,6 +87,19 @@ class Inbox:
     def first(self, idempotency_key: str | None) -> Known | None:
         """The entry that was queued under this key first, pending or not."""
         return None if idempotency_key is None else self._by_key.get(idempotency_key)
+
+    def said(self, entry: InboxQueued) -> int | None:
+        """The seq at which the same was said first under the entry's key, pending or not.
+
+        None for a key that is new, or without one; raises `KeyConflict` where something else was.
+        """
+        key = entry.idempotency_key
+        first = None if key is None else self._by_key.get(key)
+        if key is None or first is None:
+            return None
+        if not first.has(entry.content):
+            raise KeyConflict(key, first.seq)
+        return first.seq
 
     def problem(self, event: Draft | Event) -> Problem:
         named = self._named(event)

@@ -8,8 +8,9 @@ from typing import Any
 import attrs
 import orjson
 
-from runtime.envelope import LEGACY_TYPE, refuse_legacy
+from runtime.envelope import refuse_legacy
 from runtime.errors import InvalidEvent
+from runtime.events import LEGACY_TYPE
 from runtime.storage.errors import SeqMismatch
 from runtime.storage.framing import frame_batch, read_envelope
 from runtime.storage.head import Head

@@ -9,7 +9,13 @@ from typing import Any, Literal
 import attrs
 
 from runtime import codec
-from runtime.errors import IdMismatch, InvalidHeader, InvalidSessionId, UnsupportedVersion
+from runtime.errors import (
+    IdMismatch,
+    InvalidArgument,
+    InvalidHeader,
+    InvalidSessionId,
+    UnsupportedVersion,
+)
 
 VERSION = 0
 
@@ -42,7 +48,13 @@ _KEYS = frozenset(codec.camel(field.name) for field in attrs.fields(SessionHeade
 
 
 def check_session_id(id: str) -> str:  # noqa: A002 - the format calls it `id`
-    """Return `id`; raises `InvalidSessionId` unless it is 1 to 64 of `A-Z a-z 0-9 _ -`."""
+    """Return `id`; raises `InvalidSessionId` unless it is 1 to 64 of `A-Z a-z 0-9 _ -`.
+
+    Raises `InvalidArgument` for what is no text.
+    """
+    given: object = id
+    if type(given) is not str:
+        raise InvalidArgument("a session's id", f"must be text, not {type(given).__name__}")
     if not is_session_id(id):
         raise InvalidSessionId(id)
     return id

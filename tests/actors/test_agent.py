@@ -16,7 +16,7 @@ import trio
 
 import refold
 from actors.script import Piece
-from actors.session_log import SessionLog
+from actors.seam_log import SeamLog
 from refold import Call, Delay, Deny, End, Hang, Say, Script, Seams
 from runtime.envelope import Event, draft
 from runtime.events import ContextMessage, EndReason, ToolResult
@@ -329,8 +329,8 @@ async def test_the_session_prefix_is_composed_once_an_instance_and_comes_first(
     script = Script([Say("one"), Say("two"), Say("three")])
     composed: list[int] = []
 
-    async def prefix(log: SessionLog) -> list[Message]:
-        composed.append(log.live.session.next_seq)
+    async def prefix(log: SeamLog) -> list[Message]:
+        composed.append(len([event async for event in log.events()]))
         return [Message("user", (TextBlock(f"life {len(composed)}"),))]
 
     seams = Seams(session_prefix=(prefix,))
@@ -354,7 +354,7 @@ async def test_a_session_prefix_that_was_cancelled_is_composed_anew(
     script = Script([Say("one")])
     composed: list[int] = []
 
-    async def prefix(_log: SessionLog) -> list[Message]:
+    async def prefix(_log: SeamLog) -> list[Message]:
         composed.append(1)
         if len(composed) == 1:
             await trio.sleep_forever()

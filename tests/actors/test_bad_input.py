@@ -20,11 +20,11 @@ import pytest
 import trio
 
 import refold
-from actors.session_log import SessionLog
-from refold import Call, Fail, InvalidOption, Provider, RefoldError, Say, Script, Seams
+from actors.seam_log import SeamLog
+from refold import Call, Delay, Fail, InvalidOption, Provider, RefoldError, Say, Script, Seams
 from runtime.envelope import Event
 from runtime.errors import InvalidSessionId, NotLosslessJson
-from runtime.events import ToolResult
+from runtime.events import InboxRemoved, ToolResult
 from runtime.llm.failures import LlmFailure
 from runtime.llm.providers import InvalidModelName, InvalidProvider, UnknownProvider
 from runtime.messages import Message, TextBlock, text_of
@@ -502,25 +502,83 @@ async def test_a_seam_that_raises_ends_the_turn_and_not_the_loop(
         await agent.wait_idle()
         events = await assert_goes_on(runtime, agent)
         assert [event.type for event in events].count("turn/start") == 2
-        assert script.bodies[-1].count(b'"hello"') == 1
+        taken_out = place in BEFORE_THE_STEP
+        assert script.bodies[-1].count(b'"hello"') == (0 if taken_out else 1)
+        blocked = [event.data for event in events if event.type == "prompt/blocked"]
+        assert [text_of(one.content) for one in blocked] == (["hello"] if taken_out else [])
+        for one in blocked:
+            assert_one_sentence(one.reason, text)
+
+
+BEFORE_THE_STEP = ("session_start", "prompt_submit", "session_prefix", "pre_step")
+"""Where a seam's error ends a turn before its prompts are history; they leave the inbox then."""
+
+
+@pytest.mark.parametrize("place", BEFORE_THE_STEP)
+async def test_a_prompt_that_a_seam_fails_over_is_taken_out_once_and_harms_no_later_one(
+    place: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    async def seam(*arguments: Any) -> Any:
+        pending = agent.log.live.rules.inbox.pending.values()
+        if any(text_of(entry.content) == "poison" for entry in pending):
+            raise LookupError("boom")
+        return () if place == "session_prefix" else None
+
+    script = Script([Say("one"), Say("fine")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        seams = Seams(**{place: (seam,)})
+        agent = await runtime.start_agent(model="script/m", seams=seams)
+        seq = await agent.prompt("poison")
+        assert (await agent.answer(seq)).reason.message == "LookupError: boom"
+        assert agent.snapshot().pending == 0
+        assert (await agent.ask("hello")).text == "one"
+        await agent.close()
+        agent = await runtime.resume(agent.session_id, seams=seams)
+        events = await assert_goes_on(runtime, agent)
+        removed = [event.data for event in events if event.type == "inbox/removed"]
+        assert removed == [InboxRemoved((seq,), "rejected")]
+        assert not any(b"poison" in body for body in script.bodies)
+
+
+async def test_steering_that_a_seam_fails_over_is_taken_out_and_the_prompt_before_it_stands(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def guard(view: refold.PromptView) -> None:
+        if text_of(view.content) == "poison":
+            raise LookupError("boom")
+
+    script = Script([[Delay(5), Say("one")], Say("fine")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        seams = Seams(prompt_submit=(guard,))
+        agent = await runtime.start_agent(model="script/m", seams=seams)
+        seq = await agent.prompt("hello")
+        await trio.sleep(1)
+        await agent.steer("poison")
+        await agent.inject("an aside")
+        turn = await agent.answer(seq)
+        assert (turn.text, turn.reason.message) == ("one", "LookupError: boom")
+        await agent.wait_idle()
+        await assert_goes_on(runtime, agent)
+        assert script.bodies[-1].count(b"hello") == script.bodies[-1].count(b"an aside") == 1
 
 
 async def test_a_prefix_that_no_request_can_hold_is_not_frozen(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    texts = [SURROGATE, "Be kind."]
+    role: Any = "system"
+    messages = [Message(role, (TextBlock("x"),)), Message("user", (TextBlock(SURROGATE),))]
 
-    async def prefix(_log: SessionLog) -> list[Message]:
-        return [Message("user", (TextBlock(texts.pop(0)),))]
+    async def prefix(_log: SeamLog) -> list[Message]:
+        return [messages.pop(0)]
 
     script = Script([Say("fine")])
     async with refold.open("memory:", providers=[script]) as runtime:
         seams = Seams(session_prefix=(prefix,))
         agent = await runtime.start_agent(model="script/m", seams=seams)
         turn = await agent.ask("hello")
-        assert_one_sentence(turn.reason.message, "lone surrogate")
+        assert_one_sentence(turn.reason.message, "session_prefix", "prefix", "'system'")
         await assert_goes_on(runtime, agent)
-        assert b"Be kind." in script.bodies[0]
+        assert "a \ufffd b" in script.bodies[0].decode()
 
 
 async def test_a_function_script_that_raises_ends_the_turn_and_not_the_loop(

@@ -184,7 +184,7 @@ async def test_what_nobody_waits_for_is_durable_soon_after(tmp_path: Path) -> No
         await log.append(TODO)
         with trio.fail_after(30):
             while log.live.durable_seq < 1:
-                await log.live.changed.wait()
+                await log.live.feed.changed.wait()
         assert store.statistics.background_syncs == 1
         assert store.statistics.syncs == 0
 

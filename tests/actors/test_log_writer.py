@@ -5,14 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import attrs
 import pytest
 import trio
 
 import refold
-from actors.kernel import ActorCrashed, Spec, open_supervisor
-from actors.log_writer import log_writer
+from actors.kernel import ActorCrashed, Mail, Spec, open_supervisor
+from actors.log_writer import _Writer, log_writer
 from actors.script import Call, Say
 from actors.session_log import Claim, LiveLog, SessionLog
 from actors.stores import Grant, Store, open_store
@@ -309,14 +310,25 @@ async def test_a_reopened_log_goes_on_with_the_next_term() -> None:
     assert_within_rules(stored(store))
 
 
-async def test_a_text_turn_costs_five_asks_and_two_syncs_and_a_header_one_ask_more() -> None:
+async def test_a_text_turn_costs_six_asks_and_two_syncs_and_a_header_one_ask_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asks: list[str] = []
+    handle = _Writer.handle
+
+    def counted(writer: _Writer, mail: Mail[Any]) -> None:
+        asks.append(type(mail.message).__name__)
+        handle(writer, mail)
+
+    monkeypatch.setattr(_Writer, "handle", counted)
     script = Script([Say("one"), Say("two")])
     async with refold.open("memory:", providers=[script]) as runtime:
         agent = await runtime.start_agent(model="script/m", tools=[read_file])
         await agent.ask("first")
-        assert agent.log.asks == 6
+        assert len(asks) == 7
+        asks.clear()
         durable = []
         agent.log.observe(lambda _event: durable.append(agent.log.live.durable_seq))
         await agent.ask("second")
-        assert agent.log.asks == 11
+        assert asks == ["Queue", "Append", "OpenStep", "Append", "Append", "Append"]
         assert len(set(durable)) == 2, "the mark moves once while the turn runs, once at its end"

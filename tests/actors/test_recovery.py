@@ -199,12 +199,12 @@ async def test_whoever_waits_for_an_idle_agent_waits_through_a_crash(
         assert turns(assert_sound(runtime, agent))[-1] == ("recovery", "completed")
 
 
-async def test_a_prompt_that_the_loop_had_not_queued_when_it_crashed_is_queued_once(
+async def test_a_prompt_whose_turn_was_not_open_when_the_loop_crashed_has_it_once(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
     calls: list[object] = []
 
-    async def trip_once(*arguments: Any) -> list[int]:
+    async def trip_once(*arguments: Any) -> frozenset[int]:
         calls.append(arguments)
         if len(calls) == 1:
             raise Tripped

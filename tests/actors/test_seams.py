@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import trio
 
 import refold
-from actors.session_log import SessionLog
+from actors.seam_log import SeamLog
 from refold import Call, Delay, Deny, GoOn, Reject, Say, Script, Seams, Stop, Submit
 from runtime.envelope import draft
 from runtime.errors import RuleBroken
@@ -74,7 +75,7 @@ async def test_session_start_runs_once_an_instance_and_is_told_where_that_comes_
 ) -> None:
     sources: list[str] = []
 
-    async def start(_log: SessionLog, source: str) -> None:
+    async def start(_log: SeamLog, source: str) -> None:
         sources.append(source)
 
     seams = Seams(session_start=(start,))
@@ -103,7 +104,7 @@ async def test_what_session_start_appends_is_durable_history_before_the_first_pr
 ) -> None:
     script = Script([Say("one"), Say("two")])
 
-    async def start(log: SessionLog, source: str) -> None:
+    async def start(log: SeamLog, source: str) -> None:
         context = ContextMessage(text(f"a {source}"), PLUGIN, envelope="raw")
         await log.append(draft(context))
 
@@ -283,7 +284,7 @@ async def test_a_prompt_removed_as_the_step_opens_is_left_out_of_it(
             nursery.start_soon(remove, view.log, view.claims[0].queued_seq)
             await trio.lowlevel.checkpoint()  # who is first at the writer is chance
 
-    async def remove(log: SessionLog, seq: int) -> None:
+    async def remove(log: SeamLog, seq: int) -> None:
         try:
             await log.append(draft(InboxRemoved((seq,), "cancelled")))
             outcomes.append("removed")
@@ -333,10 +334,10 @@ async def test_request_seams_replace_the_config_in_order_and_the_header_says_so(
 async def test_session_prefixes_are_joined_in_order_and_stand_in_the_header_alone(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    async def first(_log: SessionLog) -> list[Message]:
+    async def first(_log: SeamLog) -> list[Message]:
         return [Message("user", text("one")), Message("user", text("two"))]
 
-    async def second(_log: SessionLog) -> list[Message]:
+    async def second(_log: SeamLog) -> list[Message]:
         return [Message("user", text("three"))]
 
     script = Script([Say("fine")])
@@ -530,3 +531,201 @@ async def test_steering_that_may_not_pass_is_blocked_and_the_turn_keeps_its_answ
         ends = of_type(assert_sound(runtime, agent), "turn/end")
         assert [end.reason.kind for end in ends] == ["completed", "completed"]
         assert not any(b"SECRET" in body for body in script.bodies)
+
+
+# A seam's mistakes end its turn and nothing else.
+
+
+def mistaken(kind: str, make: Callable[[], Any]) -> Seams:
+    """A seam that returns what it may not, at its first call."""
+    left = [make]
+
+    async def confused(*arguments: Any) -> Any:
+        if left:
+            return left.pop()()
+        unchanged = {"session_prefix": (), "request": arguments[-1], "post_tool": arguments[-1]}
+        return unchanged.get(kind)
+
+    return Seams(**{kind: (confused,)})
+
+
+async def forgotten() -> None:
+    """Awaited by nobody."""
+
+
+MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
+    "False": (lambda: 0, "returned int; it may return"),
+    "text": (lambda: "no", "returned str; it may return"),
+    "a class": (lambda: Deny, "returned the class Deny in place of an instance; it may return"),
+    "a coroutine": (forgotten, "returned a coroutine that was not awaited (forgotten)"),
+    "what another kind returns": (lambda: refold.PromptView, "it may return"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("kind", NAMES)
+async def test_a_seam_that_returns_what_it_may_not_ends_the_turn_and_is_named(
+    kind: str, mistake: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    make, said = MISTAKES[mistake]
+    ran: list[int] = []
+
+    @refold.tool
+    async def work() -> str:
+        """Work."""
+        ran.append(1)
+        return "done"
+
+    script = Script(
+        lambda body: Call("work") if body["messages"][-1]["role"] == "user" else Say("x")
+    )
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(
+            model="script/m", tools=[work], seams=mistaken(kind, make)
+        )
+        turn = await agent.ask("hello")
+        assert turn.reason.kind == "error"
+        assert f"the {kind} seam mistaken.<locals>.confused" in str(turn.reason.message)
+        assert said in str(turn.reason.message)
+        assert bool(ran) == (kind in ("post_tool", "turn_continuation", "turn_stop"))
+        assert (await agent.ask("again")).reason.kind == "completed"
+        assert_sound(runtime, agent)
+
+
+NO_SEAMS: dict[str, Any] = {
+    "one function": noting([], "pre_tool"),
+    "text": "mine",
+    "None": None,
+    "a tuple of a plain function": (len,),
+    "a tuple of text": ("mine",),
+    "a tuple of a class": (Deny,),
+    "a tuple of a lambda": (lambda _: None,),
+}
+
+
+@pytest.mark.parametrize("given", NO_SEAMS)
+@pytest.mark.parametrize("kind", NAMES)
+def test_what_is_no_tuple_of_async_functions_is_refused_where_it_is_given(
+    kind: str, given: str
+) -> None:
+    with pytest.raises(refold.InvalidArgument, match=kind):
+        Seams(**{kind: NO_SEAMS[given]})
+
+
+async def test_methods_partials_objects_and_wrappers_of_async_functions_are_seams() -> None:
+    class Guard:
+        async def method(self, _call: refold.CallView) -> None: ...
+        async def __call__(self, _call: refold.CallView) -> None: ...
+
+    async def two(_limit: int, _call: refold.CallView) -> None: ...
+
+    @functools.wraps(two)
+    def wrapper(call: refold.CallView) -> Any:
+        return two(1, call)
+
+    seams: Any = [Guard().method, Guard(), functools.partial(two, 1), wrapper]
+    script = Script(calls_once)
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(
+            model="script/m", tools=[count], seams=Seams(pre_tool=seams)
+        )
+        assert (await agent.ask("hello")).text == "done"
+
+
+TYPOS: dict[str, Callable[[refold.SeamLog], Any]] = {
+    "append text": lambda log: log.append("x"),  # type: ignore[arg-type]  # the point of it
+    "append data": lambda log: log.append(ContextMessage(text("x"), PLUGIN)),  # type: ignore[arg-type]  # as above
+    "append a list": lambda log: log.append([draft(ContextMessage(text("x"), PLUGIN))]),  # type: ignore[arg-type]  # as above
+    "append nothing of its kind": lambda _: draft(object()),
+    "append text for blocks": lambda _: draft(ContextMessage("x", PLUGIN)),  # type: ignore[arg-type]  # as above
+    "append a citation to come": lambda log: log.append(
+        draft(ContextMessage(text("x"), PLUGIN), cites=[10**6])
+    ),
+    "append a citation out of the batch": lambda log: log.append(
+        draft(ContextMessage(text("x"), PLUGIN), cites=[refold.InBatch(1)])
+    ),
+    "flush with text": lambda log: log.append(flush="yes"),  # type: ignore[arg-type]  # as above
+    "reach for the folds": lambda log: log.live,  # type: ignore[attr-defined]  # as above
+    "read from text": lambda log: log.events("0"),  # type: ignore[arg-type]  # as above
+}
+
+
+@pytest.mark.parametrize("typo", TYPOS)
+async def test_a_typo_in_a_seam_ends_the_turn_and_never_the_session(
+    typo: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    typed: list[str] = []
+
+    async def clumsy(view: refold.StepView) -> None:
+        if not typed:
+            typed.append(typo)
+            made = TYPOS[typo](view.log)
+            await made
+
+    script = Script([Say("fine")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", seams=Seams(pre_step=(clumsy,)))
+        turn = await agent.ask("hello")
+        assert turn.reason.kind == "error"
+        assert (await agent.ask("again")).text == "fine"
+        events = assert_sound(runtime, agent)
+        assert kinds(events).count("session/owner") == 1
+        assert of_type(events, "context/message") == []
+
+
+async def test_a_seam_reads_the_log_and_cannot_change_what_it_reads(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    read: list[Any] = []
+
+    async def look(view: refold.StepView) -> None:
+        pending: Any = await view.log.pending()
+        header, messages = await view.log.header(), await view.log.messages()
+        events = [event async for event in view.log.events()]
+        later = [event.seq async for event in view.log.events(events[-1].seq)]
+        none = [event async for event in view.log.events(events[-1].seq + 1)]
+        read.append((list(pending), header, [text_of(one.content) for one in messages]))
+        assert kinds(events)[-1] == "turn/start"
+        assert (later, none) == ([events[-1].seq], [])
+        assert view.log.session_id == agent.session_id
+        assert await view.log.flush() >= events[-1].seq
+        with pytest.raises(TypeError):
+            del pending[read[-1][0][0]]
+
+    script = Script([Say("one"), Say("two")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", seams=Seams(pre_step=(look,)))
+        await agent.ask("hello")
+        await agent.ask("again")
+        (first, header, messages), (second, later, more) = read
+        assert (len(first), header, messages) == (1, None, [])
+        assert (len(second), more) == (1, ["hello", "one"])
+        assert later.config.model == "m"
+        assert_sound(runtime, agent)
+
+
+async def test_a_batch_may_cite_its_own_drafts(autojump_clock: trio.testing.MockClock) -> None:
+    async def both(view: refold.StepView) -> None:
+        one, two = ContextMessage(text("one"), PLUGIN), ContextMessage(text("two"), PLUGIN)
+        first = await view.log.append(draft(one))
+        await view.log.append(draft(one), draft(two, cites=[first[0].seq, refold.InBatch(0)]))
+
+    async with refold.open("memory:", providers=[Script([Say("fine")])]) as runtime:
+        agent = await runtime.start_agent(model="script/m", seams=Seams(pre_step=(both,)))
+        assert (await agent.ask("hello")).text == "fine"
+        found = [e for e in assert_sound(runtime, agent) if e.type == "context/message"]
+        assert found[2].source_event_seqs == (found[0].seq, found[1].seq)
+
+
+async def test_a_batch_that_would_cite_one_event_twice_is_refused(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def guess(view: refold.StepView) -> None:
+        seq = [event.seq async for event in view.log.events()][-1] + 1
+        one = ContextMessage(text("one"), PLUGIN)
+        await view.log.append(draft(one), draft(one, cites=[seq, refold.InBatch(0)]))
+
+    async with refold.open("memory:", providers=[Script([Say("fine")])]) as runtime:
+        agent = await runtime.start_agent(model="script/m", seams=Seams(pre_step=(guess,)))
+        assert "doubles" in str((await agent.ask("hello")).reason.message)
+        assert of_type(assert_sound(runtime, agent), "context/message") == []

@@ -20,6 +20,7 @@ from runtime.events import ContextMessage
 from runtime.header import LlmCallConfig
 from runtime.messages import Source, TextBlock
 from runtime.storage import SessionHeader, Sessions, open_sessions
+from runtime.surface import fold_surface
 
 HOSTILE = (
     "esc \x1b]0;owned\x07\x1b[2J "
@@ -194,7 +195,7 @@ async def _changed(path: Path) -> None:
 
     async def compact(view: StepView) -> None:
         if len(script.bodies) == 2:
-            nodes = tuple(view.log.live.session.surface.nodes)
+            nodes = fold_surface([event async for event in view.log.events()]).nodes
             summary = ContextMessage((TextBlock("a summary"),), Source("plugin", plugin="compact"))
             await view.log.append(
                 draft(summary, cites=nodes[:2], replaces=Replace(nodes[0], nodes[1]))

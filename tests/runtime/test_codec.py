@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal, get_args, get_origin
 
 import attrs
@@ -11,11 +12,27 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from runtime import codec
-from runtime.envelope import decode_event, decode_line, draft, parse_draft
+from runtime.envelope import (
+    InBatch,
+    Replace,
+    decode_event,
+    decode_line,
+    draft,
+    parse_draft,
+)
 from runtime.errors import InvalidEvent, NotLosslessJson
-from runtime.events import CATALOGUE, TodoWrite, ToolResult, UnknownEvent, UserMessage, register
+from runtime.events import (
+    _TYPES,
+    BUILT_IN,
+    CATALOGUE,
+    TodoWrite,
+    ToolResult,
+    UnknownEvent,
+    UserMessage,
+    register,
+)
 from runtime.header import LlmCallConfig
-from runtime.json import MAX_DEPTH, Json, check, clean_text
+from runtime.json import MAX_DEPTH, Json, check, clean_text, encode
 from runtime.messages import Source, TextBlock
 
 MISFITS: dict[str, tuple[type, Any]] = {
@@ -203,7 +220,7 @@ def values(kind: Any, depth: int = 0) -> st.SearchStrategy[Any]:
     return st.one_of([values(argument, depth + 1) for argument in arguments])
 
 
-@pytest.mark.parametrize("type_", CATALOGUE)
+@pytest.mark.parametrize("type_", sorted(BUILT_IN))
 @settings(
     max_examples=30,
     deadline=None,
@@ -219,3 +236,125 @@ def test_every_event_of_the_catalogue_comes_back_from_its_bytes(
     assert event.type == type_
     assert event.data == made.data
     assert draft(event.data).encoded_data == made.encoded_data
+
+
+def test_a_draft_holds_what_a_reader_will_find() -> None:
+    content: Any = [TextBlock("one"), {"type": "text", "text": "two"}]
+    made = draft(UserMessage(content, Source("user")))
+    content.clear()
+    assert made.data.content == (TextBlock("one"), TextBlock("two"))
+    assert decode_line(made.at(0, 1).encoded).data == made.data
+
+
+@attrs.frozen
+class Note:
+    """What a program of its own may log."""
+
+    anything: Any
+    numbers: list[int]
+    by_name: dict[str, float]
+
+
+@pytest.fixture
+def note_type() -> Iterator[None]:
+    """The type `test/note` is registered, and forgotten afterwards."""
+    register("test/note", Note)
+    yield
+    del CATALOGUE["test/note"], _TYPES[Note]
+
+
+@pytest.mark.usefixtures("note_type")
+def test_a_registered_class_holds_what_a_reader_will_find_too() -> None:
+    made = draft(Note(("a", ("b",)), [1], {"x": 0.5}))
+    assert made.data == Note(["a", ["b"]], [1], {"x": 0.5})
+    assert decode_line(made.at(0, 1).encoded).data == made.data
+    lossy: list[Any] = [Note(float("nan"), [], {}), Note(object(), [], {}), Note({1: 2}, [], {})]
+    for note in lossy:
+        with pytest.raises(NotLosslessJson):
+            draft(note)
+    wrong: list[tuple[Any, Any]] = [("12", {}), ([True], {}), ([1], {"x": "y"})]
+    for numbers, by_name in wrong:
+        with pytest.raises(InvalidEvent, match="test/note"):
+            draft(Note(1, numbers, by_name))
+
+
+@pytest.mark.parametrize("type_", ["", "a\nb", 5, None, "session", "request/header-delta"])
+def test_what_no_log_may_hold_is_no_name_of_a_type(type_: Any) -> None:
+    @attrs.frozen
+    class Own:
+        text: str
+
+    with pytest.raises(InvalidEvent):
+        register(type_, Own)
+    with pytest.raises(InvalidEvent):
+        draft(Own("x"))
+
+
+@pytest.mark.usefixtures("note_type")
+def test_a_class_stands_for_one_type() -> None:
+    with pytest.raises(InvalidEvent, match="todo/write"):
+        register("test/todo", TodoWrite)
+    register("test/note", Note)  # once more, as when a module is imported again
+
+
+CITATIONS: list[Any] = ["12", 5, [], [1, 1], [True], [-1], ["1"], [1.0], [InBatch(-1)], [None]]
+
+
+@pytest.mark.parametrize("cites", CITATIONS, ids=str)
+def test_a_citation_that_no_reader_would_take_is_refused(cites: Any) -> None:
+    with pytest.raises(InvalidEvent):
+        draft(UserMessage((), Source("user")), cites=cites)
+    with pytest.raises(InvalidEvent):
+        draft(TodoWrite(()), cites=[1])
+
+
+@pytest.mark.parametrize("ends", [(1, "2"), (True, 2), (-1, 2), (1.0, 2)], ids=str)
+def test_a_range_that_no_reader_would_take_is_refused(ends: Any) -> None:
+    for replaces in (Replace(*ends), ends):
+        with pytest.raises(InvalidEvent):
+            draft(UserMessage((), Source("user")), cites=[1], replaces=replaces)
+
+
+@pytest.mark.parametrize("name", LOSSY)
+def test_the_quick_look_refuses_what_the_slow_one_does(name: str) -> None:
+    value, path = LOSSY[name]
+    with pytest.raises(NotLosslessJson) as refused:
+        encode({"in": [value]})
+    assert refused.value.path == path.replace("$", "$.in[0]", 1)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats()
+        | st.text(st.characters(exclude_categories=())),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner),
+    )
+)
+def test_the_quick_look_and_the_slow_one_agree_about_any_value(value: Any) -> None:
+    try:
+        check(value)
+    except NotLosslessJson:
+        with pytest.raises(NotLosslessJson):
+            encode(value)
+    else:
+        assert orjson.loads(encode(value)) == value
+
+
+def test_both_look_equally_deep() -> None:
+    deep: Any = "x"
+    for level in range(MAX_DEPTH + 3):
+        for value in (deep, [] if level == 0 else deep):
+            try:
+                check(value)
+            except NotLosslessJson:
+                with pytest.raises(NotLosslessJson):
+                    encode(value)
+                assert level > MAX_DEPTH
+            else:
+                assert orjson.loads(encode(value)) == value
+                assert level <= MAX_DEPTH
+        deep = [deep]
