@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 import attrs
 
-from runtime.comparison import UnknownCodec, compare_steps, kept_share, rebuild_step
+from runtime.comparison import compare_steps, kept_share, rebuild_step
 from runtime.difference import Difference, compare_headers
 from runtime.envelope import Event, Replace
+from runtime.errors import RefoldError
 from runtime.events import (
     AssistantChunk,
     AssistantMessage,
@@ -125,7 +126,7 @@ def _only_cause(row: StepUsage) -> int | None:
 def _compared(events: Sequence[Event], one: Step, other: Step) -> int | None:
     try:
         found = compare_steps(rebuild_step(events, one), rebuild_step(events, other))
-    except UnknownCodec:
+    except RefoldError:  # of a codec that is not known here, or of a log that is not ours
         return None
     return None if found.divergence is None else found.divergence.cause.seq
 

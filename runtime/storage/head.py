@@ -88,6 +88,11 @@ def head_of(found: Scan) -> Head | None:
     return Head(len(found.records) - 1, found.end, found.chain) if found.records else None
 
 
+_NOTHING_LEFT = (
+    "restore the file from a copy, or remove it with `refold delete`: nothing is left to repair"
+)
+
+
 def check_head(found: Scan | None, head: Head | None, path: str) -> None:
     """Raise `LogCorrupt` if the log is not what `head` saw, or ends before it.
 
@@ -95,10 +100,12 @@ def check_head(found: Scan | None, head: Head | None, path: str) -> None:
     """
     if head is None:
         return
-    count = 0 if found is None else len(found.records)
-    if found is None or head.seq >= count:
-        what = f"the log's end, though seq {head.seq} was durable when it was last closed"
-        raise LogCorrupt(path, 0 if found is None else found.end, count + 2, count, what, found)
+    end = f"the log's end, though seq {head.seq} was durable when it was last closed"
+    if found is None:
+        raise LogCorrupt(path, 0, 1, None, end, advice=_NOTHING_LEFT)
+    count = len(found.records)
+    if head.seq >= count:
+        raise LogCorrupt(path, found.end, count + 2, count, end, found)
     record = found.records[head.seq]
     if (record.offset + record.length, record.chain) != (head.end, head.chain):
         what = "another record than when the log was last closed"
