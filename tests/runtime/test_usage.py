@@ -93,8 +93,7 @@ def test_what_stands_outside_of_every_step_is_no_steps_usage() -> None:
     data = [StepStart(1, 1), answer(1, spent), StepEnd(1, 1), answer(1, other), seal(1, 10, 0)]
     (row,) = rows(*data)
     assert (row.usage, row.wire_bytes) == (spent, None)
-    replaces = {"cites": (1,), "replaces": Replace(1, 1)}
     events = [draft(item).at(seq, 0) for seq, item in enumerate(data[:2])]
-    events.append(draft(answer(1, other), **replaces).at(2, 0))
+    events.append(draft(answer(1, other), cites=(1,), replaces=Replace(1, 1)).at(2, 0))
     (row,) = usage_by_step(events)
     assert row.usage == spent
