@@ -158,10 +158,10 @@ def _events(found: Scan) -> Sequence[Event]:
 
 
 def _as_json(taken: Taken) -> dict[str, Any]:
-    return {
+    found: dict[str, Any] = {
         "session": taken.header.id,
         "events": taken.events,
         "foreign": taken.foreign,
         "leftOutBytes": taken.left_out,
-        "unusable": None if taken.unusable is None else str(taken.unusable),
     }
+    return found if taken.unusable is None else {**found, "unusable": str(taken.unusable)}

@@ -60,7 +60,7 @@ def test_import_says_nothing_of_a_history_that_can_be_gone_on_with(
     odd = end(2).having(reason={"kind": "handed-over"}, cost=1)
     lines = [*turn(1, "call-1"), *turn(2, "call-1")[:-1], odd]
     ran = any_store.run("import", str(import_file(tmp_path / "f.jsonl", lines)), "--json")
-    assert (ran.code, ran.err, orjson.loads(ran.out)["unusable"]) == (0, "", None)
+    assert (ran.code, ran.err, "unusable" in orjson.loads(ran.out)) == (0, "", False)
     assert check(any_store, "odd", 0)["good"]
 
 
