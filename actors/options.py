@@ -16,9 +16,8 @@ from runtime import codec
 from runtime.errors import Refused
 from runtime.header import EpochHeader, LlmCallConfig
 from runtime.json import Json
-from runtime.llm.providers import Provider, split_model
-from runtime.llm.trace import Setting
-from runtime.llm.wires import CHAT
+from runtime.stream.chunk_logging import ChunkLogging
+from runtime.wire.providers import Provider, split_model, spoken_by
 
 
 class AgentOptions(TypedDict, total=False):
@@ -38,7 +37,7 @@ class AgentOptions(TypedDict, total=False):
     max_tokens: int
     stop: Sequence[str]
     extra: Mapping[str, Any]
-    chunks: Setting
+    chunks: ChunkLogging
     seams: Seams
     invariants: Invariants
     retries: int
@@ -57,7 +56,7 @@ _KINDS: Mapping[str, type | UnionType] = {
 }
 """What no request or turn could be made of otherwise, long after it was said."""
 
-_CHOICES = {"invariants": get_args(Invariants), "chunks": get_args(Setting)}
+_CHOICES = {"invariants": get_args(Invariants), "chunks": get_args(ChunkLogging)}
 
 
 @attrs.define(eq=False)
@@ -97,7 +96,7 @@ def configure(
     )
     header = EpochHeader(options.config, options.system, options.schemas())
     codec.canonical(header)
-    CHAT.head(header)
+    spoken_by(find(options.config.provider)).opening(header)
     return options
 
 

@@ -14,21 +14,22 @@ import httpx2
 import trio
 
 from actors.agent import Agent, AgentSnapshot
+from actors.http_model import HttpModel, close_client, make_client
 from actors.ids import new_id, now_ms
 from actors.kernel import sole_error
+from actors.model import Model
 from actors.options import AgentOptions, InvalidOption, check_options, configure
 from actors.script import Script
 from actors.session import Host, Opened, open_session
 from actors.session_log import Feed
 from actors.stores import Grant, Store, open_store
 from actors.waits import Waits
-from actors.wire import HttpModel, Model, close_client, make_client
 from runtime.errors import Refused
-from runtime.llm.chunks import Chunk
-from runtime.llm.providers import Provider, find_provider, read_key, split_model
 from runtime.storage.errors import SessionBusy
 from runtime.storage.header import SessionHeader, check_session_id
 from runtime.storage.owners import this_process
+from runtime.stream.chunks import Chunk
+from runtime.wire.providers import Provider, find_provider, read_key, split_model
 
 NAMING_SECONDS, NAMING_TRIES = 0.02, 50
 """How often, and how long apart, a session is asked for whose holder has not named itself yet."""

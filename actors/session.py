@@ -1,10 +1,9 @@
-"""One session's tree: log writer, invariants, agent loop, started in order (design 3.1)."""
+"""One session's tree: log writer, invariants, agent loop, started in order."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -12,8 +11,8 @@ import attrs
 import trio
 
 from actors.agent_loop import AgentLoop
-from actors.dispatch import Dispatch, Invariants
-from actors.invariants import InvariantViolation, invariants
+from actors.dispatch import Dispatch
+from actors.invariants import Evidence, InvariantViolation, invariants
 from actors.kernel import (
     ActorCrashed,
     ActorStopped,
@@ -23,23 +22,20 @@ from actors.kernel import (
     open_supervisor,
 )
 from actors.log_writer import log_writer
+from actors.model import Model
 from actors.options import AgentOptions, configure
 from actors.retries import Retries
 from actors.seams import StartSource
-from actors.session_log import Feed, LiveLog, Sealed, SessionLog
+from actors.session_log import Feed, LiveLog, SessionLog
 from actors.step import LoopInstance
 from actors.stores import Grant, Store
-from actors.wire import Model
-from runtime.envelope import decode_line
 from runtime.errors import HistoryUnbalanced
 from runtime.events import SURFACE, EndReason, Owner
-from runtime.llm.chunks import Chunk
-from runtime.llm.providers import Provider
-from runtime.request import rebuild_request
 from runtime.rules import last_balanced_end
-from runtime.session import Session
 from runtime.storage.errors import Fenced, LogFailed, StoreFull
 from runtime.storage.reader import LogReader
+from runtime.stream.chunks import Chunk
+from runtime.wire.providers import Provider
 
 _log = logging.getLogger("refold")
 
@@ -106,9 +102,14 @@ async def open_session(
         with trio.CancelScope(shield=True):
             async with open_supervisor(header.id) as tree:
                 log = await _start_writer(tree, live, grant, options, host)
-                mode = options.get("invariants", "enforce")
-                clearance = await _start_invariants(tree, host.store, open_reader, mode)
-                make = _instances(log, clearance, options, host, open_reader, listeners)
+                evidence = Evidence(
+                    header.id,
+                    open_reader,
+                    lambda: grant.durable_seq,
+                    partial(host.store.report, header.id),
+                )
+                clearance = await _start_invariants(tree, evidence, options)
+                make = _instances(log, clearance, options, host, listeners)
                 source: StartSource = "startup" if live.session.header is None else "resume"
                 loop = AgentLoop(log, make, source, continues=continues)
                 ref = await tree.start(loop.run, spec=_LOOP)
@@ -172,17 +173,13 @@ async def _start_writer(
 
 
 async def _start_invariants(
-    tree: Supervisor, store: Store, open_reader: Callable[[], LogReader], mode: Invariants
+    tree: Supervisor, evidence: Evidence, options: AgentOptions
 ) -> Ref[Any] | None:
+    mode = options.get("invariants", "enforce")
     if mode == "off":
         return None
-
-    def keep_report(name: str, content: bytes) -> str | None:
-        return store.report(tree.name, name, content)
-
-    checks = "full" if mode == "full" else "enforce"
     spec = Spec("invariants", mailbox=1)
-    return await tree.start(invariants, tree.name, open_reader, keep_report, checks, spec=spec)
+    return await tree.start(invariants, evidence, mode == "full", spec=spec)
 
 
 def _instances(
@@ -190,7 +187,6 @@ def _instances(
     clearance: Ref[Any] | None,
     options: AgentOptions,
     host: Host,
-    open_reader: Callable[[], LogReader],
     listeners: list[Callable[[Chunk], None]],
 ) -> Callable[[StartSource], LoopInstance]:
     """How to make a loop instance of this session, as often as the loop is started."""
@@ -198,25 +194,10 @@ def _instances(
     retries = Retries(options.get("retries", 5))
 
     def make(source: StartSource) -> LoopInstance:
-        folded = log.live.session.header
-        configured = configure(options, folded, host.find)
+        configured = configure(options, log.live.session.header, host.find)
         dispatch = Dispatch(log, clearance, mode, host.find_model, chunks, retries, listeners)
         if log.live.sealed is not None:
-            _continue(dispatch, log.live.sealed, log.live.session, open_reader)
+            dispatch.continue_from(log.live.sealed)
         return LoopInstance(log, dispatch, configured, source)
 
     return make
-
-
-def _continue(
-    dispatch: Dispatch, sealed: Sealed, session: Session, open_reader: Callable[[], LogReader]
-) -> None:
-    """Go on from the bytes of the log's last sealed request."""
-    if sealed.generation == session.surface.replace_generation:
-        derived = session.derive_messages()[: sealed.derived]
-    else:  # a replacement since then took its messages from the surface
-        with closing(open_reader()) as reader:
-            events = (decode_line(record.encoded) for record in reader.read_batches())
-            request = rebuild_request(events, sealed.boundary)
-        derived = request.messages[len(request.header.message_prefix) :]
-    dispatch.continue_from(sealed.header, derived, sealed.generation)

@@ -16,8 +16,9 @@ from actors.kernel import Ask, Promise, Ref
 from actors.stores import Progress
 from runtime.envelope import Draft, Event
 from runtime.errors import ReentrantAppend
-from runtime.events import SURFACE
+from runtime.events import SURFACE, RequestSealed
 from runtime.header import EpochHeader
+from runtime.messages import Message
 from runtime.repair import Repair
 from runtime.rules import Rules
 from runtime.rules.inbox import InboxMark
@@ -102,15 +103,15 @@ class Feed:
 
 @attrs.frozen
 class Sealed:
-    """The log's last sealed request: its header, and what it was derived from.
+    """The log's last sealed request: in which codec, its header, and what it was derived from.
 
-    `boundary` is the seq of its `step/start`; `derived` counts its derived messages, `generation`
-    is the surface's then.
+    `derived` gives its derived messages, also after a replacement has taken them from the surface;
+    `generation` is the surface's then.
     """
 
+    codec: str
     header: EpochHeader
-    boundary: int
-    derived: int
+    derived: Callable[[], tuple[Message, ...]]
     generation: int
 
 
@@ -132,8 +133,6 @@ class LiveLog:
         self.feed = feed or Feed()
         self._seed_length = seed_length
         self._begin()
-        self.sealed: Sealed | None = None
-        self._boundary = (0, 0, 0)  # of the open step, as `Sealed` has it
         self.publishing = False
         self.closing = "closed"
         """Why the log will be given back, for its `session/released`."""
@@ -143,6 +142,9 @@ class LiveLog:
         self.rules = Rules(self.session.surface, self._seed_length)
         self.answers = Answers(self._seed_length)
         self.repair = Repair(self._seed_length)
+        self.sealed: Sealed | None = None
+        self._derived: Callable[[], tuple[Message, ...]] = tuple  # at the last step's boundary
+        self._generation = 0
 
     def let_go(self) -> None:
         """Drop what the log folds to but for its length and its pending input; for parking."""
@@ -165,10 +167,11 @@ class LiveLog:
         self.answers.apply(event)
         self.repair.feed(event)
         if event.type == "step/start":
-            generation = self.session.surface.replace_generation
-            self._boundary = (event.seq, self.session.message_count, generation)
-        elif event.type == "request/sealed" and self.session.header is not None:
-            self.sealed = Sealed(self.session.header, *self._boundary)
+            self._derived = self.session.derived_so_far()
+            self._generation = self.session.surface.replace_generation
+        elif isinstance(event.data, RequestSealed) and self.session.header is not None:
+            codec, header = event.data.codec, self.session.header
+            self.sealed = Sealed(codec, header, self._derived, self._generation)
 
 
 class SessionLog:

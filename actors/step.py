@@ -18,9 +18,8 @@ from runtime.envelope import Draft, draft
 from runtime.errors import RuleBroken
 from runtime.events import AssistantMessage, InboxQueued
 from runtime.header import EpochHeader, LlmCallConfig, RequestHeader, ToolSchema
-from runtime.llm.failures import Failure, LlmFailure
-from runtime.llm.wires import CHAT
 from runtime.messages import Message, Source, TextBlock, tool_calls
+from runtime.stream.failures import Failure, LlmFailure
 from runtime.turns import Tally
 
 HeaderReason: TypeAlias = Literal["initial", "resume", "change"]
@@ -176,7 +175,7 @@ class LoopInstance:
         folded = self.log.live.session.header
         reason = self._reason(header, folded)
         if reason is not None:
-            CHAT.head(header)  # one that no request can hold must not be logged
+            self.dispatch.check(header)  # one that no request can hold must not be logged
             await self.log.append(draft(RequestHeader(header, reason)))
             self._anchored = True
 

@@ -27,10 +27,10 @@ from runtime.events import (
     TurnStart,
 )
 from runtime.json import clean_text
-from runtime.llm.failures import LlmFailure
 from runtime.messages import TextBlock
 from runtime.repair import NOT_STARTED
 from runtime.storage.errors import Fenced, LogFailed, StoreFull
+from runtime.stream.failures import LlmFailure
 
 _log = logging.getLogger("refold")
 

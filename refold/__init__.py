@@ -50,11 +50,11 @@ if TYPE_CHECKING:
     from refold.config import load_tools as load_tools
     from runtime.config import Config as Config
     from runtime.errors import RefoldError as RefoldError
-    from runtime.llm.providers import Provider as Provider
     from runtime.messages import Message as Message
     from runtime.messages import TextBlock as TextBlock
     from runtime.messages import text_of as text_of
     from runtime.turns import Turn as Turn
+    from runtime.wire.providers import Provider as Provider
 
     open = open_runtime  # noqa: A001 - `refold.open` is the name
 
@@ -89,7 +89,7 @@ _HOMES = {
     "NoSuchPrompt": "actors.answers",
     "PromptRemoved": "actors.answers",
     "PromptView": "actors.seams",
-    "Provider": "runtime.llm.providers",
+    "Provider": "runtime.wire.providers",
     "RefoldError": "runtime.errors",
     "Reject": "actors.seams",
     "Runtime": "actors.runtime",

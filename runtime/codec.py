@@ -19,8 +19,8 @@ from cattrs.errors import CattrsError, ForbiddenExtraKeysError
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from runtime.json import Json, encode
-from runtime.llm.chunks import CHUNKS, Chunk
 from runtime.messages import BLOCKS, Block
+from runtime.stream.chunks import CHUNKS, Chunk
 
 T = TypeVar("T")
 

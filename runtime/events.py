@@ -13,9 +13,9 @@ import attrs
 from runtime.errors import InvalidEvent
 from runtime.header import RequestHeader
 from runtime.json import Json
-from runtime.llm.chunks import Chunk, Usage
-from runtime.llm.failures import Failure
 from runtime.messages import Block, Provenance, Source
+from runtime.stream.chunks import Chunk, Usage
+from runtime.stream.failures import Failure
 
 
 @attrs.frozen

@@ -6,7 +6,7 @@ the relational rules between events live in `runtime.rules`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -65,11 +65,6 @@ class Session:
     def header(self) -> EpochHeader | None:
         """The latest request header snapshot."""
         return self._header
-
-    @property
-    def message_count(self) -> int:
-        """How many messages `derive_messages` gives."""
-        return len(self._messages)
 
     def check(self, draft: Draft) -> tuple[int, ...]:
         """Refuse `draft` as the next event, or return the nodes that it would replace."""
@@ -134,3 +129,11 @@ class Session:
     def derive_messages(self) -> tuple[Message, ...]:
         """The messages of the surface in order: immutable, shared, in a tuple that never grows."""
         return tuple(self._messages)
+
+    def derived_so_far(self) -> Callable[[], tuple[Message, ...]]:
+        """How to have today's messages later, whatever is appended or replaced; costs nothing now.
+
+        A replacement makes a new list, so the old one only needs to be cut.
+        """
+        messages, count = self._messages, len(self._messages)
+        return lambda: tuple(messages[:count])

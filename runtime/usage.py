@@ -18,7 +18,7 @@ from runtime.events import (
     StepStart,
 )
 from runtime.header import EpochHeader, RequestHeader
-from runtime.llm.chunks import Usage, UsageChunk
+from runtime.stream.chunks import Usage, UsageChunk
 
 
 @attrs.frozen
@@ -26,13 +26,15 @@ class Break:
     """Something between two requests that may end their common prefix.
 
     `instance`: a new loop instance began (a resume or a fork); `header`: the request header
-    changed in `fields`; `replacement`: the surface nodes from one seq to another were replaced.
+    changed in `fields`; `replacement`: the surface nodes from one seq to another were replaced;
+    `codec`: the request sealed at `seq` is the first that is written in the second of `codecs`.
     """
 
-    kind: Literal["instance", "header", "replacement"]
+    kind: Literal["instance", "header", "replacement", "codec"]
     seq: int
     fields: tuple[Difference, ...] = ()
     replaced: Replace | None = None
+    codecs: tuple[str, str] | None = None
 
 
 @attrs.frozen
@@ -101,7 +103,7 @@ class _Fold:
             case StepStart(turn=turn, step=step):
                 self.rows.append(StepUsage(turn, step, event.seq))
             case RequestSealed() as seal if self.rows:
-                self._take_seal(seal)
+                self._take_seal(event.seq, seal)
             case AssistantMessage(usage=usage) if self.rows:
                 self._take_usage(usage)
             case AssistantChunk(chunk=UsageChunk(usage=usage)) if self.rows:
@@ -117,9 +119,12 @@ class _Fold:
             self._breaks.append(Break("header", seq, fields=tuple(fields)))
         self._header = header
 
-    def _take_seal(self, seal: RequestSealed) -> None:
+    def _take_seal(self, seq: int, seal: RequestSealed) -> None:
         kept = None
         if self._seal is not None:
+            if seal.codec != self._seal.codec:
+                codecs = (self._seal.codec, seal.codec)
+                self._breaks.append(Break("codec", seq, codecs=codecs))
             kept = kept_share(seal.shared_prefix_bytes, self._seal.wire_bytes, self._seal.codec)
         self._seal = seal
         self._update(wire_bytes=seal.wire_bytes, kept=kept)

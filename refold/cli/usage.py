@@ -9,7 +9,7 @@ import click
 
 from refold.cli.opening import read_log
 from refold.cli.options import json_option, store_option
-from refold.render import bar, number, percent, plural, table, to_json
+from refold.render import bar, number, percent, plural, table, to_json, visible_line
 from runtime import codec
 from runtime.storage import Sessions
 from runtime.usage import Break, StepUsage, usage_by_step
@@ -28,7 +28,7 @@ def command(session: str, as_json: bool, store: Sessions) -> None:
     `in` counts every token that the model read, `cached` those of them that came from the
     provider's cache. `kept` is how much of the previous request's body begins this one: 100.0 %
     where it only grew. `breaks` names what happened between the two: a new loop instance, a header
-    change with its fields, a replacement. What nobody reported is `-`, never 0.
+    change with its fields, a replacement, another codec. What nobody reported is `-`, never 0.
 
     \b
     Examples:
@@ -74,6 +74,9 @@ def describe_break(found: Break) -> str:
     if found.kind == "header":
         fields = ", ".join(field.path for field in found.fields)
         return f"header change: {fields} (seq {found.seq})"
+    if found.codecs is not None:
+        old, new = map(visible_line, found.codecs)
+        return f"codec: {old} -> {new} (seq {found.seq})"
     return f"new loop instance (seq {found.seq})"
 
 
@@ -124,4 +127,6 @@ def _break_json(found: Break) -> dict[str, Any]:
         ]
     if found.replaced is not None:
         described["replaced"] = [found.replaced.start, found.replaced.end]
+    if found.codecs is not None:
+        described["codecs"] = list(found.codecs)
     return described

@@ -12,9 +12,9 @@ from runtime.events import (
     StepStart,
 )
 from runtime.header import EpochHeader, LlmCallConfig, RequestHeader
-from runtime.llm.chunks import TextDelta, Usage, UsageChunk
-from runtime.llm.failures import Failure
 from runtime.messages import TextBlock
+from runtime.stream.chunks import TextDelta, Usage, UsageChunk
+from runtime.stream.failures import Failure
 from runtime.usage import StepUsage, usage_by_step
 
 HEADER = EpochHeader(LlmCallConfig("p", model="m"))

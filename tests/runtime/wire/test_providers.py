@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.llm.failures import LlmFailure
-from runtime.llm.providers import BUILT_IN, Provider, UnknownProvider, find_provider, read_key
+from runtime.stream.failures import LlmFailure
+from runtime.wire.providers import BUILT_IN, Provider, UnknownProvider, find_provider, read_key
 
 
 def test_the_built_in_providers_are_these() -> None:
