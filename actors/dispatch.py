@@ -66,8 +66,8 @@ class Dispatch:
         In a codec that nobody here can write there are none to go on from.
         """
         if sealed.codec in FORMATS:
-            format_ = FORMATS[sealed.codec]
-            self._encoder.encode(format_, sealed.header, sealed.derived(), sealed.generation)
+            derived, generation = sealed.derived.derive_messages(), sealed.generation
+            self._encoder.encode(FORMATS[sealed.codec], sealed.header, derived, generation)
 
     def let_go(self) -> None:
         """Drop the encoded request; for parking."""

@@ -18,11 +18,10 @@ from runtime.envelope import Draft, Event
 from runtime.errors import ReentrantAppend
 from runtime.events import SURFACE, RequestSealed
 from runtime.header import EpochHeader
-from runtime.messages import Message
 from runtime.repair import Repair
 from runtime.rules import Rules
 from runtime.rules.inbox import InboxMark
-from runtime.session import Session
+from runtime.session import PastMessages, Session
 from runtime.turns import Answers
 
 Drafts: TypeAlias = tuple[Draft, ...] | Callable[[int], tuple[Draft, ...]]
@@ -105,13 +104,13 @@ class Feed:
 class Sealed:
     """The log's last sealed request: in which codec, its header, and what it was derived from.
 
-    `derived` gives its derived messages, also after a replacement has taken them from the surface;
-    `generation` is the surface's then.
+    `derived` has them also after a replacement took some from the surface, whose generation was
+    `generation` then.
     """
 
     codec: str
     header: EpochHeader
-    derived: Callable[[], tuple[Message, ...]]
+    derived: PastMessages
     generation: int
 
 
@@ -143,7 +142,7 @@ class LiveLog:
         self.answers = Answers(self._seed_length)
         self.repair = Repair(self._seed_length)
         self.sealed: Sealed | None = None
-        self._derived: Callable[[], tuple[Message, ...]] = tuple  # at the last step's boundary
+        self._derived = PastMessages()  # at the last step's boundary
         self._generation = 0
 
     def let_go(self) -> None:

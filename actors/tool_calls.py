@@ -4,8 +4,8 @@ What the log says of a call is what became of it, whatever happens beside it:
 
 - `tool/call` stands in the log when the body is about to start, and not before there is a place for
   it; a body with effects starts once it is durable;
-- a body that has ended has its result, also where a seam fails over it or the turn is cancelled in
-  that moment;
+- a body that has ended has its result, also where a seam fails over it; one that is cancelled while
+  a seam looks at its outcome is told as cut, since what the seam would have made of it is unknown;
 - a result is committed when it is there, and goes to disk at once while a neighbour still runs;
 - an error of a seam ends the turn, and first lets the neighbours finish that run already.
 
@@ -202,11 +202,10 @@ class ToolRunner:
                 result, context = _result(call, outcome, started.seq), _context(call, outcome)
         except Exception as error:  # noqa: BLE001 - raised when the neighbours are done
             group.failures.append(error)
-        finally:
-            group.unfinished -= 1
-            if context is not None:
-                extra.add(call.place, context)
-            committed = await self._commit_result(result, flush=group.unfinished > 0)
+        group.unfinished -= 1
+        if context is not None:
+            extra.add(call.place, context)
+        committed = await self._commit_result(result, flush=group.unfinished > 0)
         group.places.release()
         if committed.durable is not None:
             await committed.durable.wait()

@@ -6,7 +6,7 @@ the relational rules between events live in `runtime.rules`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -27,6 +27,20 @@ class Mark:
     lists: tuple[tuple[list[Any], int], ...]
     header: EpochHeader | None
     next_seq: int
+
+
+@attrs.frozen
+class PastMessages:
+    """The messages that a session derived at one moment, whatever it appends or replaces later.
+
+    A replacement makes a new list, so an old one only needs to be cut.
+    """
+
+    _kept: list[Message] = attrs.field(factory=list)
+    _count: int = 0
+
+    def derive_messages(self) -> tuple[Message, ...]:
+        return tuple(self._kept[: self._count])
 
 
 class Session:
@@ -130,10 +144,6 @@ class Session:
         """The messages of the surface in order: immutable, shared, in a tuple that never grows."""
         return tuple(self._messages)
 
-    def derived_so_far(self) -> Callable[[], tuple[Message, ...]]:
-        """How to have today's messages later, whatever is appended or replaced; costs nothing now.
-
-        A replacement makes a new list, so the old one only needs to be cut.
-        """
-        messages, count = self._messages, len(self._messages)
-        return lambda: tuple(messages[:count])
+    def derived_so_far(self) -> PastMessages:
+        """Today's messages, for later; costs nothing now."""
+        return PastMessages(self._messages, len(self._messages))

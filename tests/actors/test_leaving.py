@@ -185,9 +185,7 @@ async def test_an_http_model_hashes_right_before_it_sends() -> None:
             model = HttpModel(Provider("fake", "chat", server.url), client)
             clearance = Uncleared(0, "fake", hashlib.sha256(b"{}").hexdigest())
             with pytest.raises(NotAdmitted):
-                await enter(
-                    model.open(b"{} ", Uncleared(0, "fake", hashlib.sha256(b"{}").hexdigest()))
-                )
+                await enter(model.open(b"{} ", clearance))
             await enter(opened(model))
     assert [request.body for request in server.requests] == [b"{}"]
 
@@ -216,7 +214,7 @@ async def test_only_full_sees_what_is_wrong_in_all_that_is_kept_from_request_to_
             assert (
                 "a fresh session over the stored log makes another request" in turn.reason.message
             )
-            assert "/config/temperature" in turn.reason.message
+            assert "/temperature: expected 0.5, got absent" in turn.reason.message
             assert len(script.bodies) == 1
         else:
             assert turn.text == "two", "which is what full is for"
