@@ -202,23 +202,21 @@ class SessionLog:
         So the caller knows what stands in the log before it is durable.
         """
         self._check_not_publishing()
-        return await self._commit(Append(drafts, flush))
+        self.asks += 1
+        return await self._writer.ask_whole(Append(drafts, flush))
 
     def append_from(self, drafts: Drafts, *, flush: bool = False) -> Awaitable[tuple[Event, ...]]:
         """As `append`, with drafts that may depend on the seq of the first of them."""
         self._check_not_publishing()
+        self.asks += 1
         return self._append(Append(drafts, flush))
 
     def _check_not_publishing(self) -> None:
         if self.live.publishing:
             raise ReentrantAppend(self.session_id)
 
-    async def _commit(self, request: Append) -> Committed:
-        self.asks += 1
-        return await self._writer.ask_whole(request)
-
     async def _append(self, request: Append) -> tuple[Event, ...]:
-        committed = await self._commit(request)
+        committed = await self._writer.ask_whole(request)
         if committed.durable is not None:
             await committed.durable.wait()
         return committed.events

@@ -83,7 +83,6 @@ class _Group:
     """
 
     unfinished: int
-    places: trio.Semaphore = attrs.field(factory=lambda: trio.Semaphore(SIDE_BY_SIDE))
     failures: list[Exception] = attrs.field(factory=list)
 
 
@@ -132,37 +131,52 @@ class ToolRunner:
         return groups
 
     async def _run_group(self, calls: Sequence[_Call], extra: _Context) -> None:
-        """Start each call in its turn, once there is a place for it, and wait for all."""
         group = _Group(len(calls))
-        try:
-            async with trio.open_nursery() as nursery:
-                for call in calls:
-                    await group.places.acquire()
-                    started = None if group.failures else await self._start(call, group)
-                    if group.failures:
-                        break
-                    if started is None:
-                        group.places.release()
-                    elif len(calls) == 1:
-                        await self._finish(started, group, extra)
-                    else:
-                        nursery.start_soon(self._finish, started, group, extra)
-        except BaseExceptionGroup as errors:
-            error = sole_error(errors)
-            if error is errors:
-                raise
-            raise error from error.__cause__
+        if len(calls) > 1:
+            await self._run_together(calls, group, extra)
+        else:
+            started = await self._start(calls[0], group)
+            if started is not None:
+                await self._finish(started, group, extra)
         for further in group.failures[1:]:
             _log.error("a second seam failed beside the first", exc_info=further)
         if group.failures:
             raise group.failures[0]
 
+    async def _run_together(self, calls: Sequence[_Call], group: _Group, extra: _Context) -> None:
+        """Start each call in its turn, once there is a place for it, and wait for all."""
+        places = trio.Semaphore(SIDE_BY_SIDE)
+
+        async def finish(started: _Started) -> None:
+            committed = await self._finish(started, group, extra)
+            places.release()
+            if committed.durable is not None:
+                await committed.durable.wait()
+
+        try:
+            async with trio.open_nursery() as nursery:
+                for call in calls:
+                    await places.acquire()
+                    if group.failures:
+                        break
+                    started = await self._start(call, group)
+                    if started is not None:
+                        nursery.start_soon(finish, started)
+                    else:
+                        places.release()
+        except BaseExceptionGroup as errors:
+            error = sole_error(errors)
+            if error is errors:
+                raise
+            raise error from error.__cause__
+
     async def _start(self, call: _Call, group: _Group) -> _Started | None:
-        """Log a call as started; None for one that is refused or whose seam failed."""
+        """Log a call as started; None for one that is refused, or where a seam has failed."""
         try:
             refusal = await self._refusal(call.view)
         except Exception as error:  # noqa: BLE001 - raised when the neighbours are done
             group.failures.append(error)
+        if group.failures:
             return None
         if refusal is not None:
             group.unfinished -= 1
@@ -184,7 +198,8 @@ class ToolRunner:
                 return _error("ToolDenied", "DENIED", verdict.reason)
         return None
 
-    async def _finish(self, started: _Started, group: _Group, extra: _Context) -> None:
+    async def _finish(self, started: _Started, group: _Group, extra: _Context) -> Committed:
+        """Body and seams of a started call; returns its result, on its way to disk if need be."""
         call = started.call
         try:
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -205,10 +220,7 @@ class ToolRunner:
         group.unfinished -= 1
         if context is not None:
             extra.add(call.place, context)
-        committed = await self._commit_result(result, flush=group.unfinished > 0)
-        group.places.release()
-        if committed.durable is not None:
-            await committed.durable.wait()
+        return await self._commit_result(result, flush=group.unfinished > 0)
 
     async def _commit_result(self, result: Draft, *, flush: bool) -> Committed:
         """Commit the result of a call that is over, cancelled or not."""

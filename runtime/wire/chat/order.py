@@ -50,17 +50,18 @@ class InCallOrder:
 
     def add(self, message: Message) -> bytes:
         encoded = self._log_order.add(message)
-        place = self._place_of(message)
-        if place is not None:
-            place.result = encoded
-            return self._end_run() if all(one.result for one in self._run) else b""
-        before = self._end_run()
+        if self._run:
+            place = self._place_of(message)
+            if place is not None:
+                place.result = encoded
+                return self._end_run() if all(one.result for one in self._run) else b""
+            encoded = self._end_run() + encoded
         if message.role == "assistant":
             self._run = [_Place(call.id) for call in tool_calls(message.content)]
-        return before + encoded
+        return encoded
 
     def unfinished(self) -> bytes:
-        return b"".join(place.result for place in self._run)
+        return b"".join([place.result for place in self._run])
 
     def _place_of(self, message: Message) -> _Place | None:
         """The open place of the call that `message` is the result of, if it is one."""
