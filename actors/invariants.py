@@ -22,6 +22,7 @@ from runtime.envelope import Event, decode_line
 from runtime.errors import Broken, RefoldError
 from runtime.events import RequestSealed
 from runtime.request import Request, rebuild_request
+from runtime.rules import broken_rules, unanswered
 from runtime.storage.framing import Record
 from runtime.storage.reader import LogReader
 from runtime.wire.formats import FORMATS, UNSEALED
@@ -52,8 +53,9 @@ class InvariantViolation(Broken):
     """A request that the stored log does not explain; nothing of an answer to it is kept.
 
     `difference` is the first path where the offered request leaves the rebuilt one. `report` is
-    the file that holds both, or `unreported` says why there is none. `beside` tells of a request
-    that was checked while it was sent (`audit`); any other was not sent.
+    the file that holds both, or `unreported` says why there is none. `flaw` is what `refold check`
+    would say of the log, which is good otherwise. `beside` tells of a request that was checked
+    while it was sent (`audit`); any other was not sent.
     """
 
     session: str
@@ -62,19 +64,22 @@ class InvariantViolation(Broken):
     difference: Difference | None = None
     report: str | None = None
     unreported: str | None = None
+    flaw: str | None = None
     beside: bool = False
 
     def __str__(self) -> str:
-        became = (
-            "may have been sent, and no answer to it is kept" if self.beside else "was not sent"
-        )
+        became = "may have been sent, and no answer to it is kept"
+        became = became if self.beside else "was not sent"
         where = "" if self.difference is None else f"; first difference at {self.difference}"
         report = "" if self.report is None else f"; both are in {self.report}"
         if self.unreported is not None:
             report = f"; no report could be kept: {self.unreported}"
+        advice = "the log is good, report this as a bug"
+        if self.flaw is not None:
+            advice = f"the log itself is at fault: {self.flaw}; see refold check {self.session}"
         return (
             f"the request of the step at seq {self.boundary} of session {self.session} {became}: "
-            f"{self.problem}{where}{report}; the log is good, report this as a bug"
+            f"{self.problem}{where}{report}; {advice}"
         )
 
 
@@ -219,6 +224,7 @@ class _Checker:
         boundary = offer.boundary.seq
         found = InvariantViolation(self._evidence.session_id, boundary, problem)
         try:
+            found.flaw = self._flaw()
             found.difference, expected = self._compare(offer)
             content = {
                 "problem": problem,
@@ -232,6 +238,22 @@ class _Checker:
         except Exception as error:  # noqa: BLE001 - the violation is what has to be told
             found.unreported = f"{type(error).__name__}: {error}"
         return found
+
+    def _flaw(self) -> str | None:
+        """The first thing that is wrong with the stored log itself."""
+        reader = self._evidence.open_reader()
+        try:
+            seed_length = reader.header.seed_length or 0
+        finally:
+            reader.close()
+        try:
+            for broken in broken_rules(self._all_events(), seed_length):
+                return str(broken)
+            for seq in unanswered(self._all_events()):
+                return f"a call of the message at seq {seq} has no result"
+        except RefoldError as error:
+            return str(error)
+        return None
 
     def _compare(self, offer: Clear) -> tuple[Difference | None, bytes]:
         """Where the offered request leaves the rebuilt one, and the rebuilt one's body."""

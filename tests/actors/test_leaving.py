@@ -21,12 +21,29 @@ import trio
 import refold
 from actors.dispatch import Dispatch
 from actors.http_model import HttpModel, open_client
-from actors.invariants import Clear, InvariantViolation
+from actors.invariants import Clear, Evidence, InvariantViolation, _Checker
 from actors.model import Clearance, Model, NotAdmitted, Stream, Uncleared
+from actors.session_log import StepBoundary
 from actors.stores.embedded import EmbeddedGrant, EmbeddedStore
 from refold import Say, Script
+from runtime.envelope import draft
+from runtime.events import (
+    AssistantMessage,
+    StepEnd,
+    StepStart,
+    ToolResult,
+    Trigger,
+    TurnStart,
+    UserMessage,
+)
+from runtime.header import EpochHeader, LlmCallConfig, RequestHeader
+from runtime.messages import USER, TextBlock, ToolCallBlock
+from runtime.request import Request
+from runtime.session import Session
+from runtime.storage import MemoryFolder, SessionHeader
+from runtime.wire.chat import CHAT
 from runtime.wire.providers import Provider
-from runtime.wire.request_encoder import Continued, Encoded, RequestEncoder
+from runtime.wire.request_encoder import Continued, Encoded, RequestEncoder, encode_request
 from tests.agents import assert_within_rules, dispatch_of, opened, stored_events
 from tests.fake_server import FakeServer, answer, stream
 
@@ -368,3 +385,32 @@ async def test_a_violation_says_not_sent_only_of_what_was_not_sent(
     assert turn.reason.message is not None
     assert ("was not sent" in turn.reason.message) is (mode != "audit")
     assert ("may have been sent" in turn.reason.message) is (mode == "audit")
+
+
+@pytest.mark.parametrize("ids", ["ab", "a", "abb", "abz"])
+def test_a_violation_calls_a_log_good_only_if_the_rules_do(ids: str) -> None:
+    calls = tuple(ToolCallBlock(one, "look", "{}") for one in "ab")
+    header = EpochHeader(LlmCallConfig("p", model="m"))
+    session = Session()
+    for data in (
+        TurnStart(1, Trigger("message", USER)),
+        UserMessage((TextBlock("go"),), USER),
+        StepStart(1, 1),
+        RequestHeader(header, "initial"),
+        AssistantMessage(1, 1, calls),
+        *(ToolResult(1, 1, one, (TextBlock(one),), False) for one in ids),
+        StepEnd(1, 1),
+        StepStart(1, 2),
+    ):
+        session.append(draft(data), 0)
+    folder = MemoryFolder()
+    log = folder.create(SessionHeader("demo", 1, durability="power"))
+    log.append([event.encoded for event in session.events])
+    boundary = StepBoundary("demo", 1, 2, session.next_seq - 1)
+    request = Request(header, session.derive_messages())
+    offer = Clear(boundary, request, encode_request(request, CHAT), boundary.seq + 1, 99)
+    evidence = Evidence("demo", lambda: folder.reader("demo"), lambda: 99, lambda *_: None)
+    found = str(_Checker(evidence, False).violation(offer, "it is not right"))
+    assert ("the log is good" in found) is (ids == "ab")
+    assert ("the log itself is at fault" in found) is (ids != "ab")
+    assert ("refold check demo" in found) is (ids != "ab")
