@@ -172,6 +172,7 @@ class ToolRunner:
 
     async def _start(self, call: _Call, group: _Group) -> _Started | None:
         """Log a call as started; None for one that is refused, or where a seam has failed."""
+        refusal: Outcome | None = None
         try:
             refusal = await self._refusal(call.view)
         except Exception as error:  # noqa: BLE001 - raised when the neighbours are done

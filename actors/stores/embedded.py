@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from contextlib import suppress
-from itertools import chain, count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -201,12 +199,14 @@ def _write_new(folder: Path, name: str, content: bytes) -> Path:
 
     Raises `OSError`, and leaves nothing half written then.
     """
-    stem, dot, suffix = name.rpartition(".")
-    names = chain((name,), (f"{stem}-{number}{dot}{suffix}" for number in count(2)))
-    for path in map(folder.joinpath, names):
-        with suppress(FileExistsError):
+    path, number = folder / name, 1
+    while True:
+        try:
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             break
+        except FileExistsError:
+            number += 1
+            path = folder / f"{Path(name).stem}-{number}{Path(name).suffix}"
     try:
         with os.fdopen(file, "wb") as writing:
             writing.write(content)

@@ -23,6 +23,7 @@ from refold import Call, Say, Script, Seams
 from runtime.envelope import Event
 from runtime.events import EndReason
 from runtime.messages import text_of
+from runtime.repair import NOT_STARTED, UNKNOWN_OUTCOME
 from tests.agents import assert_sound, of_type
 
 
@@ -129,30 +130,61 @@ async def test_after_a_cancel_the_closing_results_are_shown_in_call_order(
     assert told(events) == {"a": "ABORTED", "b": "ok", "c": "ABORTED", "d": "ok"}
 
 
-@pytest.mark.parametrize("scheme", ["{}", "sqlite:///{}/sessions.db"])
-async def test_a_fast_result_is_durable_while_a_slow_sibling_runs(
-    scheme: str, tmp_path: Path
+@attrs.define
+class Crash:
+    """A program that dies once so many events of a type are durable, and what its heir finds."""
+
+    scheme: str
+    folder: Path
+
+    async def at(
+        self, type_: str, count: int, calls: list[Call]
+    ) -> tuple[Bodies, Script, list[Event]]:
+        store, copy = self.folder / "store", self.folder / "copy"
+        store.mkdir()
+        bodies, script = Bodies(), answers(calls)
+        async with refold.open(self.scheme.format(store), providers=[script]) as runtime:
+            agent = await runtime.start_agent(model="script/m", tools=bodies.tools, session_id="s")
+            await agent.prompt("go")
+            with trio.fail_after(30):
+                async for event in agent.events():
+                    count -= event.type == type_
+                    if not count:
+                        break
+            await trio.to_thread.run_sync(shutil.copytree, store, copy)
+            await agent.cancel()
+        again = answers([])
+        async with refold.open(self.scheme.format(copy), providers=[again]) as runtime:
+            agent = await runtime.resume("s", model="script/m", tools=bodies.tools)
+            assert (await agent.ask("and now?")).text == "done"
+            return bodies, again, assert_sound(runtime, agent)
+
+
+@pytest.fixture(params=["{}", "sqlite:///{}/sessions.db"])
+def crash(request: pytest.FixtureRequest, tmp_path: Path) -> Crash:
+    return Crash(request.param, tmp_path)
+
+
+async def test_a_fast_result_is_durable_while_a_slow_sibling_runs(crash: Crash) -> None:
+    """And after a crash the model is told both in call order."""
+    calls = [work("slow", 1000), work("fast", 0)]
+    bodies, script, events = await crash.at("tool/result", 1, calls)
+    assert bodies.ended == ["fast"]
+    assert told(events) == {"slow": "interrupted", "fast": "ok"}
+    assert on_the_wire(script) == ["slow", "fast"]
+
+
+async def test_of_twelve_calls_at_a_kill_eight_are_told_to_have_an_unknown_outcome(
+    crash: Crash,
 ) -> None:
-    """And a copy of the store, as a crash leaves it, tells the model both in call order."""
-    store, copy = tmp_path / "store", tmp_path / "copy"
-    store.mkdir()
-    bodies, script = Bodies(), answers([work("slow", 1000), work("fast", 0)])
-    async with refold.open(scheme.format(store), providers=[script]) as runtime:
-        agent = await runtime.start_agent(model="script/m", tools=bodies.tools, session_id="s")
-        await agent.prompt("go")
-        with trio.fail_after(30):
-            async for event in agent.events():  # each is durable
-                if event.type == "tool/result":
-                    break
-        assert bodies.ended == ["fast"]
-        await trio.to_thread.run_sync(shutil.copytree, store, copy)
-        await agent.cancel()
-    again = answers([])
-    async with refold.open(scheme.format(copy), providers=[again]) as runtime:
-        agent = await runtime.resume("s", model="script/m", tools=bodies.tools)
-        assert (await agent.ask("and now?")).text == "done"
-        assert told(assert_sound(runtime, agent)) == {"slow": "interrupted", "fast": "ok"}
-    assert on_the_wire(again) == ["slow", "fast"]
+    calls = [work(f"n{number:02}", 1000) for number in range(12)]
+    bodies, script, events = await crash.at("tool/call", 8, calls)
+    texts = {result.call_id: text_of(result.content) for result in of_type(events, "tool/result")}
+    ran = {name for name, text in texts.items() if text == UNKNOWN_OUTCOME}
+    assert ran == {call.id for call in calls[:8]}
+    assert set(bodies.began) <= ran
+    assert {texts[call.id] for call in calls[8:]} == {NOT_STARTED}
+    assert on_the_wire(script) == [call.id for call in calls]
 
 
 async def no_outcome(_call: refold.CallView, _outcome: refold.Outcome) -> Any:

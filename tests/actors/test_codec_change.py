@@ -6,33 +6,45 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import attrs
 import orjson
 import pytest
 import trio
 
 import refold
 from actors.script import Script as AnyScript
+from actors.tools import Tool
 from refold import Call, Say, Script
 from runtime.comparison import compare_steps, rebuild_step
 from runtime.envelope import Event
 from runtime.prefix import common_prefix
 from runtime.steps import list_steps
 from runtime.usage import usage_by_step
-from runtime.wire.chat import CHAT_1
-from tests.agents import assert_sound, headers, of_type
+from runtime.wire.chat import CHAT, CHAT_1
+from tests.agents import assert_sound, headers, of_type, stored_events
 from tests.refold.cli_stores import CliStore
 
 
-@refold.tool(parallel=True)
-async def look(place: str, seconds: float) -> str:
-    """Look at a place."""
-    await trio.sleep(seconds)
-    return f"{place} is fine"
+def slow_first() -> Tool:
+    """A tool whose call at A ends after the one at B."""
+    looked_at_b = trio.Event()
+
+    @refold.tool(parallel=True)
+    async def look(place: str) -> str:
+        """Look at a place."""
+        if place == "B":
+            looked_at_b.set()
+        else:
+            await looked_at_b.wait()
+            await trio.sleep(0.1)
+        return f"{place} is fine"
+
+    return look
 
 
 def reply(body: Any) -> Any:
     if body["messages"][-1]["content"] == "look":
-        return [Call("look", {"place": p, "seconds": s}, id=p) for p, s in (("A", 0.02), ("B", 0))]
+        return [Call("look", {"place": place}, id=place) for place in "AB"]
     return Say("done")
 
 
@@ -44,14 +56,22 @@ class OlderScript(AnyScript):
         return CHAT_1
 
 
+class NewerScript(AnyScript):
+    """A model as a newer refold would write to it."""
+
+    @property
+    def format(self) -> Any:
+        return attrs.evolve(CHAT, name="chat/9")
+
+
 async def two_lives(store: Path, *, fork: bool = False) -> tuple[list[bytes], list[Event], str]:
     older, script = OlderScript(reply), Script(reply)
     async with refold.open(store, providers=[older]) as runtime:
-        agent = await runtime.start_agent(model="script/m", tools=[look], session_id="s")
+        agent = await runtime.start_agent(model="script/m", tools=[slow_first()], session_id="s")
         await agent.ask("look")
         await agent.ask("and now?")
     async with refold.open(store, providers=[script]) as runtime:
-        agent = await (runtime.fork if fork else runtime.resume)("s", tools=[look])
+        agent = await (runtime.fork if fork else runtime.resume)("s", tools=[slow_first()])
         await agent.ask("still there?")
         await agent.ask("look")
         return [*older.bodies, *script.bodies], assert_sound(runtime, agent), agent.session_id
@@ -112,3 +132,29 @@ async def test_the_command_line_says_so(tmp_path: Path) -> None:
     assert "request/header of s (resume)" in ran.out
     ran = await trio.to_thread.run_sync(lambda: store.run("diff", "s", "2.1", "3.1", "--json"))
     assert orjson.loads(ran.out)["divergence"]["cause"]["kind"] == "codec"
+
+
+async def test_a_session_whose_codec_is_not_known_here_goes_on_in_one_that_is(
+    tmp_path: Path,
+) -> None:
+    """A newer refold wrote its last request: there are no bytes to go on from."""
+
+    async with refold.open(tmp_path, providers=[NewerScript([Say("one")])]) as runtime:
+        agent = await runtime.start_agent(model="script/m", session_id="s", invariants="off")
+        await agent.ask("hello")
+    async with refold.open(tmp_path, providers=[Script([Say("two")])]) as runtime:
+        agent = await runtime.resume("s")
+        assert (await agent.ask("and now?")).text == "two"
+        seals = of_type(stored_events(runtime, "s"), "request/sealed")
+    assert [(seal.codec, seal.shared_prefix_bytes) for seal in seals][1] == ("chat/2", 0)
+
+
+async def test_a_live_seal_in_a_codec_that_nobody_can_write_is_not_cleared(tmp_path: Path) -> None:
+    script = NewerScript([Say("one")])
+    async with refold.open(tmp_path, providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+        turn = await agent.ask("hello")
+    assert turn.reason.code == "INVARIANT"
+    assert turn.reason.message is not None
+    assert "the codec 'chat/9', which nobody here can write" in turn.reason.message
+    assert script.bodies == []

@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +30,7 @@ from refold import Say, Script
 from runtime.envelope import draft
 from runtime.events import (
     AssistantMessage,
+    RequestSealed,
     StepEnd,
     StepStart,
     ToolResult,
@@ -43,7 +45,7 @@ from runtime.session import Session
 from runtime.storage import MemoryFolder, SessionHeader
 from runtime.wire.chat import CHAT
 from runtime.wire.providers import Provider
-from runtime.wire.request_encoder import Continued, Encoded, RequestEncoder, encode_request
+from runtime.wire.request_encoder import Continued, Encoded, encode_request
 from tests.agents import assert_within_rules, dispatch_of, opened, stored_events
 from tests.fake_server import FakeServer, answer, stream
 
@@ -95,18 +97,22 @@ async def test_a_request_never_goes_to_another_provider_than_the_header_names(mo
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_body_that_its_digest_was_not_made_of_does_not_leave(mode: Mode) -> None:
-    class Changing(RequestEncoder):
-        def encode(self, *arguments: Any) -> Encoded:
-            encoded = super().encode(*arguments)
+    def plant(agent: refold.Agent) -> None:
+        encoder = dispatch_of(agent)._encoder
+        encode = encoder.encode
+
+        def encode_and_change(*arguments: Any) -> Encoded:
+            encoded = encode(*arguments)
             return attrs.evolve(encoded, body=encoded.body.replace(b"and now?", b"and pay!"))
 
-    def plant(agent: refold.Agent) -> None:
-        dispatch_of(agent)._encoder = Changing()
+        encoder.encode = encode_and_change  # type: ignore[assignment,method-assign]  # the break is the test
 
     turn = await refused_turn(Script([Say("one"), Say("two")]), mode, plant)
     assert turn.reason.message is not None
     if mode != "off":
         assert "first difference at /messages/2/content" in turn.reason.message
+    at_once = "a fresh encoder over the stored log writes another body" in turn.reason.message
+    assert at_once is (mode == "full"), "all others find it at the door"
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -387,30 +393,136 @@ async def test_a_violation_says_not_sent_only_of_what_was_not_sent(
     assert ("may have been sent" in turn.reason.message) is (mode == "audit")
 
 
+@attrs.define
+class Stored:
+    """A log in a store of its own, and what an invariants actor over it would say."""
+
+    session: Session = attrs.field(factory=Session)
+    header: EpochHeader = attrs.field(factory=lambda: EpochHeader(LlmCallConfig("p", model="m")))
+
+    def add(self, *data: object) -> None:
+        for one in data:
+            self.session.append(draft(one), 0)
+
+    def two_steps(self, ids: str) -> None:
+        """A step with the calls a and b, the results of `ids`, and the next step's boundary."""
+        calls = tuple(ToolCallBlock(one, "look", "{}") for one in "ab")
+        self.add(TurnStart(1, Trigger("message", USER)), UserMessage((TextBlock("go"),), USER))
+        self.add(StepStart(1, 1), RequestHeader(self.header, "initial"))
+        self.add(AssistantMessage(1, 1, calls))
+        self.add(*(ToolResult(1, 1, one, (TextBlock(one),), False) for one in ids))
+        self.add(StepEnd(1, 1), StepStart(1, 2))
+
+    def offer(self) -> Clear:
+        """The request of the step that was opened last, its seal being the next event."""
+        boundary = StepBoundary("demo", 1, 2, self.session.next_seq - 1)
+        request = Request(self.header, self.session.derive_messages())
+        return Clear(boundary, request, encode_request(request, CHAT), boundary.seq + 1, 99)
+
+    def checker(self, *, full: bool = False) -> _Checker:
+        folder = MemoryFolder()
+        log = folder.create(SessionHeader("demo", 1, durability="power"))
+        log.append([event.encoded for event in self.session.events])
+        reader = partial(folder.reader, "demo")
+        return _Checker(Evidence("demo", reader, lambda: 99, lambda *_: None), full)
+
+
 @pytest.mark.parametrize("ids", ["ab", "a", "abb", "abz"])
 def test_a_violation_calls_a_log_good_only_if_the_rules_do(ids: str) -> None:
-    calls = tuple(ToolCallBlock(one, "look", "{}") for one in "ab")
-    header = EpochHeader(LlmCallConfig("p", model="m"))
-    session = Session()
-    for data in (
-        TurnStart(1, Trigger("message", USER)),
-        UserMessage((TextBlock("go"),), USER),
-        StepStart(1, 1),
-        RequestHeader(header, "initial"),
-        AssistantMessage(1, 1, calls),
-        *(ToolResult(1, 1, one, (TextBlock(one),), False) for one in ids),
-        StepEnd(1, 1),
-        StepStart(1, 2),
-    ):
-        session.append(draft(data), 0)
-    folder = MemoryFolder()
-    log = folder.create(SessionHeader("demo", 1, durability="power"))
-    log.append([event.encoded for event in session.events])
-    boundary = StepBoundary("demo", 1, 2, session.next_seq - 1)
-    request = Request(header, session.derive_messages())
-    offer = Clear(boundary, request, encode_request(request, CHAT), boundary.seq + 1, 99)
-    evidence = Evidence("demo", lambda: folder.reader("demo"), lambda: 99, lambda *_: None)
-    found = str(_Checker(evidence, False).violation(offer, "it is not right"))
+    stored = Stored()
+    stored.two_steps(ids)
+    found = str(stored.checker().violation(stored.offer(), "it is not right"))
     assert ("the log is good" in found) is (ids == "ab")
     assert ("the log itself is at fault" in found) is (ids != "ab")
     assert ("refold check demo" in found) is (ids != "ab")
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("seals", [0, 1, 2])
+async def test_a_step_with_no_seal_or_several_is_not_cleared(seals: int, full: bool) -> None:
+    stored = Stored()
+    stored.two_steps("ba")
+    offer = stored.offer()
+    digests = (offer.encoded.request_digest, offer.encoded.wire_digest)
+    stored.add(*[RequestSealed(1, 2, "chat/2", *digests, 1, 0, "enforce")] * seals)
+    checker = stored.checker(full=full)
+    if seals == 1:
+        cleared = Clearance(offer.boundary.seq, "p", offer.encoded.wire_digest)
+        assert await checker.clear(offer) == cleared
+    else:
+        with pytest.raises(InvariantViolation, match="exactly its one seal"):
+            await checker.clear(offer)
+    checker.close()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({"boundary": 4}, "its boundary is not the open step of the stored log"),
+        ({"wire_digest": "0" * 64}, "its wire bytes are not the encoding of its content"),
+        ({"request_digest": "0" * 64}, "its content is not what the stored log says"),
+        ({"seal": "1" * 64}, "not the one that the stored seal names"),
+    ],
+)
+async def test_what_is_offered_and_sealed_alike_is_still_held_against_the_stored_events(
+    wrong: dict[str, Any], problem: str
+) -> None:
+    stored = Stored()
+    stored.two_steps("ba")
+    offer = stored.offer()
+    changed = {name: value for name, value in wrong.items() if name.endswith("digest")}
+    encoded = attrs.evolve(offer.encoded, **changed)
+    sealed = (wrong.get("seal", encoded.request_digest), encoded.wire_digest)
+    stored.add(RequestSealed(1, 2, "chat/2", *sealed, 1, 0, "enforce"))
+    boundary = attrs.evolve(offer.boundary, seq=wrong.get("boundary", offer.boundary.seq))
+    checker = stored.checker()
+    with pytest.raises(InvariantViolation, match=problem):
+        await checker.clear(attrs.evolve(offer, boundary=boundary, encoded=encoded))
+    checker.close()
+
+
+def slow_checker(agent: refold.Agent, seconds: float) -> None:
+    """Let the check take its time."""
+    clearance = dispatch_of(agent)._clearance
+    assert clearance is not None
+    ask = clearance.ask
+
+    async def slow(message: Any) -> Any:
+        await trio.sleep(seconds)
+        return await ask(message)
+
+    clearance.ask = slow  # type: ignore[method-assign]  # the break is the test
+
+
+async def test_in_audit_no_message_stands_in_the_log_before_its_request_is_cleared(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([Say("at once")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", invariants="audit")
+        slow_checker(agent, 10)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(agent.ask, "hello")
+            await trio.sleep(5)
+            assert len(script.bodies) == 1, "the model was asked"
+            assert [message.role for message in agent.messages()] == ["user"]
+        assert [message.role for message in agent.messages()] == ["user", "assistant"]
+
+
+@pytest.mark.parametrize("end", ["violation", "cancel"])
+async def test_in_audit_nothing_is_kept_of_an_answer_whose_request_was_not_cleared(
+    end: str, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Script([[Say("streamed"), refold.Hang()]])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", invariants="audit")
+        if end == "violation":
+            monkeypatch.setattr(EmbeddedGrant, "durable_seq", property(lambda _: -1))
+        slow_checker(agent, 10)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(agent.ask, "hello")
+            await trio.sleep(5)
+            if end == "cancel":
+                await agent.cancel()
+        kept = [e.type for e in stored_events(runtime, agent.session_id)]
+    assert "assistant/message" not in kept
