@@ -24,7 +24,7 @@ from runtime.envelope import Event
 from runtime.events import EndReason
 from runtime.messages import text_of
 from runtime.repair import NOT_STARTED, UNKNOWN_OUTCOME
-from tests.agents import assert_sound, of_type
+from tests.agents import assert_sound, of_type, stored_events
 
 
 @attrs.define
@@ -230,17 +230,22 @@ async def test_after_a_seam_failed_no_further_call_of_the_group_starts(
     async def fails_at_the_short_one(call: refold.CallView, outcome: Any) -> Any:
         return outcome if call.call_id != "n0" else no_such_name  # type: ignore[name-defined]  # noqa: F821 - a typo in a seam
 
+    asked: list[str] = []
+
+    async def note(call: refold.CallView) -> None:
+        asked.append(call.call_id)
+
     bodies = Bodies()
     calls = [work(f"n{number}", 1 + 9 * bool(number)) for number in range(10)]
     script = answers(calls)
+    seams = Seams(pre_tool=(note,), post_tool=(fails_at_the_short_one,))
     async with refold.open("memory:", providers=[script]) as runtime:
-        agent = await runtime.start_agent(
-            model="script/m", tools=bodies.tools, seams=Seams(post_tool=(fails_at_the_short_one,))
-        )
+        agent = await runtime.start_agent(model="script/m", tools=bodies.tools, seams=seams)
         turn = await agent.ask("go")
         assert turn.reason.message is not None
         assert "no_such_name" in turn.reason.message
         assert len(bodies.ended) == 8
+        assert asked == [f"n{number}" for number in range(8)], "nobody is asked in vain"
         assert (await agent.ask("and now?")).text == "done"
         codes = told(assert_sound(runtime, agent))
     assert [name for name, code in codes.items() if code == "NOT_STARTED"] == ["n8", "n9"]
@@ -298,3 +303,99 @@ async def test_extra_context_stands_in_call_order_also_after_a_cancel(
     _, _, events = await cut_at(5, calls, seams=Seams(post_tool=(annotate,)))
     context = of_type(events, "context/message")
     assert [text_of(one.content) for one in context] == ["about a", "about c"]
+
+
+async def test_a_result_goes_to_disk_at_once_and_not_with_what_comes_later(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    bodies, script = Bodies(), answers([work("slow", 100), work("fast", 2), work("mid", 4)])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", tools=bodies.tools)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(agent.ask, "go")
+            for seconds, ended in ((3, ["fast"]), (5, ["fast", "mid"])):
+                await trio.sleep(seconds - trio.current_time())
+                assert bodies.ended == ended
+                last = stored_events(runtime, agent.session_id)[-1]
+                assert (last.type, last.data.call_id) == ("tool/result", ended[-1])
+                assert agent.log.live.durable_seq == last.seq
+
+
+@pytest.mark.parametrize(("tool", "syncs"), [("work", 4), ("look", 3)])
+@pytest.mark.parametrize("beside", [[], [Call("nowhere", id="z")], [work("denied", 1)]])
+async def test_a_result_that_no_neighbour_waits_beside_costs_no_sync_of_its_own(
+    tool: str, syncs: int, beside: list[Call], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before each request, before a body with effects, and at the turn's end."""
+
+    async def deny(call: refold.CallView) -> refold.Deny | None:
+        return refold.Deny("no") if call.call_id == "denied" else None
+
+    count, sync = 0, EmbeddedGrant.sync
+
+    async def counted(grant: EmbeddedGrant) -> int:
+        nonlocal count
+        count += 1
+        return await sync(grant)
+
+    bodies, script = Bodies(), answers([*beside, work("a", 0, tool)])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(
+            model="script/m", tools=bodies.tools, seams=Seams(pre_tool=(deny,))
+        )
+        monkeypatch.setattr(EmbeddedGrant, "sync", counted)
+        await agent.ask("go")
+        assert count == syncs
+
+
+@pytest.mark.parametrize("tool", ["work", "look"])
+@pytest.mark.parametrize("names", ["a", "ab"])
+async def test_a_call_that_was_cancelled_as_it_was_logged_never_ran(
+    tool: str, names: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    bodies, script = Bodies(), answers([work(name, 1, tool) for name in names])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", tools=bodies.tools)
+
+        def cancel_at_the_first(event: Event) -> None:
+            cancel = agent._opened.loop._cancel
+            if event.type == "tool/call" and cancel is not None:
+                cancel(EndReason("aborted"))
+
+        agent.log.observe(cancel_at_the_first)
+        assert (await agent.ask("go")).reason.kind == "aborted"
+        assert (await agent.ask("and now?")).text == "done"
+        events = assert_sound(runtime, agent)
+    assert bodies.began == []
+    assert len(of_type(events, "tool/call")) == 1
+    assert set(told(events).values()) == {"NOT_STARTED"}
+
+
+async def test_a_refused_call_gives_its_place_to_the_next(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def deny(call: refold.CallView) -> refold.Deny | None:
+        return None if call.call_id == "last" else refold.Deny("not that one")
+
+    bodies = Bodies()
+    script = answers([*(work(f"n{number}", 1) for number in range(9)), work("last", 1)])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(
+            model="script/m", tools=bodies.tools, seams=Seams(pre_tool=(deny,))
+        )
+        with trio.fail_after(100):
+            assert (await agent.ask("go")).text == "done"
+        assert bodies.ended == ["last"]
+
+
+async def test_a_seam_that_returns_no_outcome_is_told_what_to_return(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = answers([work("a", 1)])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(
+            model="script/m", tools=Bodies().tools, seams=Seams(post_tool=(no_outcome,))
+        )
+        turn = await agent.ask("go")
+    assert turn.reason.message is not None
+    assert "a post_tool seam returned NoneType; return the Outcome" in turn.reason.message

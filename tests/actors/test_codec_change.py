@@ -158,3 +158,18 @@ async def test_a_live_seal_in_a_codec_that_nobody_can_write_is_not_cleared(tmp_p
     assert turn.reason.message is not None
     assert "the codec 'chat/9', which nobody here can write" in turn.reason.message
     assert script.bodies == []
+
+
+async def test_diff_does_not_blame_the_codec_for_what_the_header_changed(tmp_path: Path) -> None:
+    tools = [slow_first()]
+    async with refold.open(tmp_path, providers=[OlderScript(reply)]) as runtime:
+        agent = await runtime.start_agent(model="script/m", tools=tools, session_id="s")
+        await agent.ask("hello")
+    async with refold.open(tmp_path, providers=[Script(reply)]) as runtime:
+        agent = await runtime.resume("s", tools=tools, temperature=0.5)
+        await agent.ask("still there?")
+        events = assert_sound(runtime, agent)
+    found = compare_steps(*(rebuild_step(events, step) for step in list_steps(events))).divergence
+    assert found is not None
+    assert (found.path, found.codecs) == ("/temperature", None)
+    assert found.cause.type == "request/header"

@@ -211,3 +211,14 @@ def test_a_change_of_codec_starts_the_bytes_anew_and_still_counts_what_is_shared
     assert before.request_digest == after.request_digest, "the content is the same"
     assert after.body == body_of(history)
     assert after.shared_prefix_bytes == common_prefix(before.body, after.body) < len(after.body)
+    back = encoder.encode(CHAT_1, HEADER, history[:1])
+    again = encoder.encode(CHAT, HEADER, history[:1])
+    assert again.shared_prefix_bytes == len(again.body) == len(back.body)
+
+
+def test_a_run_is_final_with_its_last_result() -> None:
+    encoder = CHAT.messages(HEADER)
+    given = [encoder.add(m) for m in (asked("a", "b"), result("b"), result("a"))]
+    assert given[1] == b""
+    assert given[2].index(b'"a"') < given[2].index(b'"b"')
+    assert encoder.unfinished() == b""
