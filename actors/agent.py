@@ -28,11 +28,11 @@ from actors.waits import Waits
 from runtime.envelope import Draft, decode_line, draft
 from runtime.errors import InvalidArgument, check_position
 from runtime.events import EndReason, InboxQueued, InboxRemoved
-from runtime.llm.chunks import Chunk
 from runtime.messages import USER, Message, Source, TextBlock
 from runtime.session import Session
 from runtime.storage.header import SessionHeader
 from runtime.storage.reader import LogReader
+from runtime.stream.chunks import Chunk
 from runtime.turns import Turn
 
 R = TypeVar("R")

@@ -1,4 +1,4 @@
-"""Writing one answer into the log while it streams (design 3.4, step 8)."""
+"""Writing one answer into the log while it streams."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Callable, Sequence
 import attrs
 import trio
 
+from actors.model import Stream
 from actors.session_log import SessionLog, StepBoundary
-from actors.wire import Stream
 from runtime.envelope import Draft, InBatch, draft
 from runtime.events import AssistantChunk, AssistantMessage, LlmRetry
 from runtime.header import EpochHeader
-from runtime.llm.assembler import Assembler
-from runtime.llm.chunks import Chunk, FinishKind
-from runtime.llm.failures import Failure
-from runtime.llm.grammar import Grammar
-from runtime.llm.trace import Setting, Trace
 from runtime.messages import Provenance
+from runtime.stream.assembler import Assembler
+from runtime.stream.chunk_logging import ChunkLogging, Trace
+from runtime.stream.chunk_order import ChunkOrder
+from runtime.stream.chunks import Chunk, FinishKind
+from runtime.stream.failures import Failure
 
 _log = logging.getLogger("refold")
 
@@ -34,25 +34,31 @@ class Answer:
     finish: FinishKind
 
 
-class AnswerWriter:
-    """Writes one attempt's answer into the log while it streams.
+@attrs.frozen
+class Recording:
+    """What an answer is written down with: in which log, for which step and header.
 
-    `listeners` are given each chunk at once, before it is logged; their errors are logged and
-    concern nobody else.
+    `chunks` says how much of the stream is logged. `listeners` are given each chunk at once, before
+    it is logged; their errors are logged and concern nobody else.
     """
 
-    def __init__(
-        self,
-        log: SessionLog,
-        boundary: StepBoundary,
-        header: EpochHeader,
-        chunks: Setting,
-        listeners: Sequence[Callable[[Chunk], None]],
-    ) -> None:
-        self._log, self._boundary, self._listeners = log, boundary, listeners
-        self._provenance = Provenance(header.config.provider, header.config.model)
-        self._assembler, self._grammar = Assembler(), Grammar()
-        self._trace = Trace(chunks)
+    log: SessionLog
+    boundary: StepBoundary
+    header: EpochHeader
+    chunks: ChunkLogging
+    listeners: Sequence[Callable[[Chunk], None]]
+
+
+class AnswerWriter:
+    """Writes one attempt's answer into the log while it streams."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._log, self._boundary = recording.log, recording.boundary
+        self._listeners = recording.listeners
+        config = recording.header.config
+        self._provenance = Provenance(config.provider, config.model)
+        self._assembler, self._order = Assembler(), ChunkOrder()
+        self._trace = Trace(recording.chunks)
         self._held: list[Chunk] = []
         self._logged: list[int] = []
         self._appended_at = trio.current_time()
@@ -62,7 +68,7 @@ class AnswerWriter:
         while chunks := await stream.receive():
             now = trio.current_time()
             for chunk in chunks:
-                self._grammar.check(chunk)
+                self._order.check(chunk)
                 self._assembler.feed(chunk)
                 self._tell(chunk)
                 self._held += self._trace.feed(chunk, now)

@@ -1,4 +1,4 @@
-"""Dispatch: the one way in which a conversation request leaves (design 3.3).
+"""Dispatch: the one way in which a conversation request leaves.
 
 Build the request from the log, seal it, flush, have it cleared, send exactly those bytes, write
 down what comes back. It runs in the task of the step that asked; a loop gets the finished message
@@ -12,23 +12,22 @@ from typing import Any, Literal, TypeAlias
 
 import trio
 
-from actors.answer_writer import Answer, AnswerWriter
-from actors.invariants import Clear
+from actors.answer_writer import Answer, AnswerWriter, Recording
+from actors.invariants import Clear, InvariantViolation, Report
 from actors.kernel import Ref, sole_error
+from actors.model import Model, NotAdmitted, Pass, Uncleared
 from actors.retries import Retries
-from actors.session_log import SessionLog, StepBoundary
-from actors.wire import Model
+from actors.session_log import Sealed, SessionLog, StepBoundary
 from runtime.envelope import draft
 from runtime.errors import NoRequestHeader
 from runtime.events import RequestSealed
 from runtime.header import EpochHeader
-from runtime.llm.body import Encoded, RequestEncoder
-from runtime.llm.chunks import Chunk
-from runtime.llm.failures import LlmFailure
-from runtime.llm.trace import Setting
-from runtime.llm.wires import CHAT
-from runtime.messages import Message
-from runtime.request import build_request
+from runtime.request import Request
+from runtime.stream.chunk_logging import ChunkLogging
+from runtime.stream.chunks import Chunk
+from runtime.stream.failures import LlmFailure
+from runtime.wire.formats import FORMATS
+from runtime.wire.request_encoder import Encoded, RequestEncoder
 
 Invariants: TypeAlias = Literal["full", "enforce", "audit", "off"]
 """How a request is checked: before it leaves (twice in `full`), beside it, or not at all."""
@@ -49,32 +48,34 @@ class Dispatch:
         clearance: Ref[Any] | None,
         mode: Invariants,
         find_model: Callable[[str], Model],
-        chunks: Setting,
+        chunks: ChunkLogging,
         retries: Retries,
         listeners: list[Callable[[Chunk], None]],
     ) -> None:
         self._log, self._clearance = log, clearance
         self._find_model = find_model
         self._mode: Invariants = mode
-        self._chunks: Setting = chunks
+        self._chunks: ChunkLogging = chunks
         self._retries = retries
-        self._encoder = RequestEncoder(CHAT)
+        self._encoder = RequestEncoder()
         self.listeners = listeners
 
-    def continue_from(
-        self, header: EpochHeader, derived: tuple[Message, ...], generation: int
-    ) -> None:
-        """After a resume or in a fork: go on from the bytes of the log's last sealed request."""
-        self._encoder.encode(header, derived, generation)
+    def continue_from(self, sealed: Sealed) -> None:
+        """After a resume or in a fork: go on from the bytes of the log's last sealed request.
+
+        In a codec that nobody here can write there are none to go on from.
+        """
+        if sealed.codec in FORMATS:
+            derived, generation = sealed.derived.derive_messages(), sealed.generation
+            self._encoder.encode(FORMATS[sealed.codec], sealed.header, derived, generation)
 
     def let_go(self) -> None:
         """Drop the encoded request; for parking."""
-        self._encoder = RequestEncoder(CHAT)
+        self._encoder = RequestEncoder()
 
     def check(self, header: EpochHeader) -> None:
         """Raise what makes `header` one that no request can hold: `ExtraRefused` and others."""
-        self._find_model(header.config.provider)
-        CHAT.head(header)
+        self._find_model(header.config.provider).format.opening(header)
 
     async def dispatch(self, boundary: StepBoundary) -> Answer:
         """Send the request of the open step and return its answer, logged.
@@ -89,23 +90,29 @@ class Dispatch:
             raise NoRequestHeader(boundary.seq)
         model = self._find_model(header.config.provider)
         session = self._log.live.session
-        derived, generation = session.derive_messages(), session.surface.replace_generation
-        encoded = self._encoder.encode(header, derived, generation)
-        seal_seq = await self._seal(boundary, encoded)
-        durable = self._log.live.durable_seq
-        offer = Clear(boundary, build_request(header, derived), encoded, seal_seq, durable)
-        attempts = _Attempts(self._log, boundary, header, self._chunks, self.listeners)
-        if self._mode == "audit":
-            return await self._audited(offer, attempts, model)
-        if self._clearance is not None:
-            await self._clearance.ask(offer)
-        return await attempts.run(model, encoded.body, self._retries)
+        request = Request(header, session.derive_messages())
+        generation = session.surface.replace_generation
+        encoded = self._encoder.encode(model.format, header, request.derived, generation)
+        seal_seq = await self._seal(boundary, model.format.name, encoded)
+        offer = Clear(boundary, request, encoded, seal_seq, self._log.live.durable_seq)
+        recording = Recording(self._log, boundary, header, self._chunks, self.listeners)
+        try:
+            match self._mode:
+                case "off":
+                    return await self._send(offer, _uncleared(offer), model, recording)
+                case "audit":
+                    return await self._audited(offer, model, recording)
+                case _:
+                    cleared = await self._checker(offer).ask(offer)
+                    return await self._send(offer, cleared, model, recording)
+        except NotAdmitted as refused:
+            raise await self._violation(offer, refused.problem) from refused
 
-    async def _seal(self, boundary: StepBoundary, encoded: Encoded) -> int:
+    async def _seal(self, boundary: StepBoundary, codec: str, encoded: Encoded) -> int:
         seal = RequestSealed(
             boundary.turn,
             boundary.step,
-            CHAT.name,
+            codec,
             encoded.request_digest,
             encoded.wire_digest,
             len(encoded.body),
@@ -115,80 +122,86 @@ class Dispatch:
         (event,) = await self._log.append(draft(seal), flush=True)
         return event.seq
 
-    async def _audited(self, offer: Clear, attempts: _Attempts, model: Model) -> Answer:
+    def _checker(self, offer: Clear) -> Ref[Any]:
+        if self._clearance is None:
+            problem = f"there is nobody to clear it, and the mode is {self._mode}"
+            raise InvariantViolation(self._log.session_id, offer.boundary.seq, problem)
+        return self._clearance
+
+    async def _violation(self, offer: Clear, problem: str) -> InvariantViolation:
+        """The violation that `problem` is, with a report where there is an actor to make one."""
+        if self._clearance is not None:
+            try:
+                await self._clearance.ask(Report(offer, problem))
+            except InvariantViolation as violation:
+                return violation
+        return InvariantViolation(self._log.session_id, offer.boundary.seq, problem)
+
+    async def _audited(self, offer: Clear, model: Model, recording: Recording) -> Answer:
         """Check beside the request; a violation closes the stream before anything is kept."""
-        attempts.cleared = trio.Event()
+        checker, cleared = self._checker(offer), trio.Event()
         answers: list[Answer] = []
         failures: list[LlmFailure] = []
 
         async def send() -> None:
             try:
-                answers.append(await attempts.run(model, offer.encoded.body, self._retries))
+                answers.append(
+                    await self._send(offer, _uncleared(offer), model, recording, cleared)
+                )
             except LlmFailure as failure:  # a request that failed is checked all the same
                 failures.append(failure)
 
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(send)
-                assert self._clearance is not None
-                await self._clearance.ask(offer)
-                attempts.cleared.set()
+                await checker.ask(offer)
+                cleared.set()
         except BaseExceptionGroup as group:
             error = sole_error(group)
+            if isinstance(error, InvariantViolation):
+                error.beside = True
             raise error from error.__cause__
         if failures:
             raise failures[0]
         return answers[0]
 
-
-class _Attempts:
-    """Sends one body until it is answered or given up.
-
-    With `cleared` set to an event, no message is kept before it has happened.
-    """
-
-    def __init__(
+    async def _send(
         self,
-        log: SessionLog,
-        boundary: StepBoundary,
-        header: EpochHeader,
-        chunks: Setting,
-        listeners: list[Callable[[Chunk], None]],
-    ) -> None:
-        self._log, self._boundary, self._header = log, boundary, header
-        self._chunks: Setting = chunks
-        self._listeners = listeners
-        self.cleared: trio.Event | None = None
-
-    async def run(self, model: Model, body: bytes, retries: Retries) -> Answer:
+        offer: Clear,
+        clearance: Pass,
+        model: Model,
+        recording: Recording,
+        cleared: trio.Event | None = None,
+    ) -> Answer:
+        """Send one body until it is answered or given up; no message is kept before `cleared`."""
         attempt = 0
         while True:
             attempt += 1
-            writer = AnswerWriter(
-                self._log, self._boundary, self._header, self._chunks, self._listeners
-            )
+            writer = AnswerWriter(recording)
             try:
-                return await self._attempt(writer, model, body)
+                async with model.open(offer.encoded.body, clearance) as stream:
+                    await writer.follow(stream)
+                if cleared is not None:
+                    await cleared.wait()
+                return await writer.finish()
             except LlmFailure as error:
-                delay = retries.delay(attempt, error.failure)
+                delay = self._retries.delay(attempt, error.failure)
                 if delay is None:
-                    await self._keep(writer)
+                    await _keep(writer, cleared)
                     raise
                 await writer.void(attempt, error.failure, delay)
             except BaseException:
-                await self._keep(writer)
+                await _keep(writer, cleared)
                 raise
             await trio.sleep(delay)
 
-    async def _attempt(self, writer: AnswerWriter, model: Model, body: bytes) -> Answer:
-        async with model.open(body) as stream:
-            await writer.follow(stream)
-        if self.cleared is not None:
-            await self.cleared.wait()
-        return await writer.finish()
 
-    async def _keep(self, writer: AnswerWriter) -> None:
-        if self.cleared is not None and not self.cleared.is_set():
-            return
+def _uncleared(offer: Clear) -> Uncleared:
+    provider = offer.request.header.config.provider
+    return Uncleared(offer.boundary.seq, provider, offer.encoded.wire_digest)
+
+
+async def _keep(writer: AnswerWriter, cleared: trio.Event | None) -> None:
+    if cleared is None or cleared.is_set():
         with trio.move_on_after(KEEP_SECONDS, shield=True):
             await writer.keep_interrupted()

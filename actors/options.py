@@ -21,10 +21,9 @@ from runtime.envelope import draft
 from runtime.errors import NotLosslessJson, RefoldError, Refused
 from runtime.header import EpochHeader, LlmCallConfig, RequestHeader, ToolSchema
 from runtime.json import Json
-from runtime.llm.providers import Provider, split_model
-from runtime.llm.trace import Setting
-from runtime.llm.wires import CHAT
+from runtime.stream.chunk_logging import ChunkLogging
 from runtime.turns import Tally
+from runtime.wire.providers import Provider, split_model, spoken_by
 
 
 @attrs.frozen
@@ -63,7 +62,7 @@ class AgentOptions(TypedDict, total=False):
     max_tokens: int
     stop: Sequence[str]
     extra: Mapping[str, Any]
-    chunks: Setting
+    chunks: ChunkLogging
     seams: Seams
     invariants: Invariants
     retries: int
@@ -115,7 +114,7 @@ class Given:
     tools: tuple[Tool, ...]
     seams: Seams
     budgets: Budgets
-    chunks: Setting
+    chunks: ChunkLogging
     invariants: Invariants
     retries: int
 
@@ -133,7 +132,7 @@ class Given:
         options = Options(config, system, self.tools, self.seams, self.budgets)
         header = EpochHeader(config, system, options.schemas())
         draft(RequestHeader(header, "initial"))
-        CHAT.head(header)
+        spoken_by(find(config.provider)).opening(header)
         return options
 
     def _config(
@@ -282,7 +281,7 @@ _READERS: Mapping[str, Callable[[str, object], object]] = {
     "max_tokens": _integer,
     "stop": _stop,
     "extra": _extra,
-    "chunks": _one_of(Setting),
+    "chunks": _one_of(ChunkLogging),
     "seams": _seams,
     "invariants": _one_of(Invariants),
     "retries": _retries,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import attrs
 
-from runtime.llm.failures import RETRYABLE, Failure
+from runtime.stream.failures import RETRYABLE, Failure
 
 
 @attrs.frozen

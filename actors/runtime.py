@@ -15,21 +15,27 @@ import trio
 
 from actors.agent import Agent, AgentSnapshot
 from actors.arguments import check_optional_text, check_seq, check_switch, is_number, wrong
+from actors.http_model import HttpModel, close_client, make_client
 from actors.ids import new_id, now_ms
 from actors.kernel import sole_error
-from actors.options import AgentOptions, Given, InvalidOption, parse_options
+from actors.model import Model
+from actors.options import (
+    AgentOptions,
+    Given,
+    InvalidOption,
+    parse_options,
+)
 from actors.script import Script
 from actors.session import Host, Opened, open_session
 from actors.session_log import Feed
 from actors.stores import Grant, Store, open_store
 from actors.waits import Waits
-from actors.wire import HttpModel, Model, close_client, make_client
 from runtime.errors import InvalidArgument, Refused
-from runtime.llm.chunks import Chunk
-from runtime.llm.providers import Provider, find_provider, read_key
 from runtime.storage.errors import SessionBusy
 from runtime.storage.header import SessionHeader, check_session_id
 from runtime.storage.owners import this_process
+from runtime.stream.chunks import Chunk
+from runtime.wire.providers import Provider, find_provider, read_key
 
 NAMING_SECONDS, NAMING_TRIES = 0.02, 50
 """How often, and how long apart, a session is asked for whose holder has not named itself yet."""

@@ -1,4 +1,4 @@
-"""The scripted model: answers from a list or a function, for tests and demos (design 4.1).
+"""The scripted model: answers from a list or a function, for tests and demos.
 
 It speaks the same chunks as a real provider and needs no network, no key and no clock but Trio's.
 """
@@ -15,10 +15,12 @@ import orjson
 import trio
 from attrs.validators import ge
 
-from runtime.difference import common_prefix
+from actors.model import Pass, admit
 from runtime.errors import Refused
 from runtime.json import encode
-from runtime.llm.chunks import (
+from runtime.messages import ReasoningBlock, TextBlock, ToolCallBlock
+from runtime.prefix import common_prefix
+from runtime.stream.chunks import (
     BlockEnd,
     BlockStart,
     Chunk,
@@ -31,8 +33,9 @@ from runtime.llm.chunks import (
     Usage,
     UsageChunk,
 )
-from runtime.llm.failures import Failure, LlmFailure
-from runtime.messages import ReasoningBlock, TextBlock, ToolCallBlock
+from runtime.stream.failures import Failure, LlmFailure
+from runtime.wire.chat import CHAT
+from runtime.wire.format import WireFormat
 
 BYTES_PER_TOKEN = 4
 
@@ -133,10 +136,19 @@ class Script:
     name: str = attrs.field(default="script", kw_only=True)
     bodies: list[bytes] = attrs.field(factory=list, init=False)
 
+    @property
+    def provider_name(self) -> str:
+        return self.name
+
+    @property
+    def format(self) -> WireFormat:
+        return CHAT
+
     @asynccontextmanager
-    async def open(self, body: bytes) -> AsyncIterator[ScriptStream]:
-        """Begin the answer to `body`; raises `ScriptExhausted`."""
+    async def open(self, body: bytes, clearance: Pass) -> AsyncIterator[ScriptStream]:
+        """Begin the answer to `body`; raises `ScriptExhausted`, and `NotAdmitted` as any model."""
         await trio.lowlevel.checkpoint()
+        admit(clearance, self.provider_name, body)
         answer = self._answer(body)
         previous = self.bodies[-1] if self.bodies else b""
         self.bodies.append(body)

@@ -1,10 +1,9 @@
-"""One session's tree: log writer, invariants, agent loop, started in order (design 3.1)."""
+"""One session's tree: log writer, invariants, agent loop, started in order."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -13,7 +12,7 @@ import trio
 
 from actors.agent_loop import AgentLoop
 from actors.dispatch import Dispatch, Invariants
-from actors.invariants import InvariantViolation, invariants
+from actors.invariants import Evidence, InvariantViolation, invariants
 from actors.kernel import (
     ActorCrashed,
     ActorStopped,
@@ -23,22 +22,19 @@ from actors.kernel import (
     open_supervisor,
 )
 from actors.log_writer import log_writer
+from actors.model import Model
 from actors.options import Given
 from actors.retries import Retries
 from actors.seams import StartSource
-from actors.session_log import Feed, LiveLog, Sealed, SessionLog
+from actors.session_log import Feed, LiveLog, SessionLog
 from actors.step import LoopInstance
 from actors.stores import Grant, Store
-from actors.wire import Model
-from runtime.envelope import decode_line
 from runtime.events import CATALOGUE, EndReason, Owner
-from runtime.llm.chunks import Chunk
-from runtime.llm.providers import Provider
-from runtime.request import rebuild_request
 from runtime.rules.soundness import refusal
-from runtime.session import Session
 from runtime.storage.errors import Fenced, LogFailed, StoreFull
 from runtime.storage.reader import LogReader
+from runtime.stream.chunks import Chunk
+from runtime.wire.providers import Provider
 
 _log = logging.getLogger("refold")
 
@@ -105,7 +101,13 @@ async def open_session(
         with trio.CancelScope(shield=True):
             async with open_supervisor(header.id) as tree:
                 log = await _start_writer(tree, live, grant, given, host)
-                clearance = await _start_invariants(tree, host.store, open_reader, given.invariants)
+                evidence = Evidence(
+                    header.id,
+                    open_reader,
+                    lambda: grant.durable_seq,
+                    partial(host.store.report, header.id),
+                )
+                clearance = await _start_invariants(tree, evidence, given.invariants)
                 make = _instances(log, clearance, given, host, open_reader, listeners)
                 source: StartSource = "startup" if live.session.header is None else "resume"
                 loop = AgentLoop(log, make, source, continues=continues)
@@ -168,17 +170,12 @@ async def _start_writer(
 
 
 async def _start_invariants(
-    tree: Supervisor, store: Store, open_reader: Callable[[], LogReader], mode: Invariants
+    tree: Supervisor, evidence: Evidence, mode: Invariants
 ) -> Ref[Any] | None:
     if mode == "off":
         return None
-
-    def keep_report(name: str, content: bytes) -> str | None:
-        return store.report(tree.name, name, content)
-
-    checks = "full" if mode == "full" else "enforce"
     spec = Spec("invariants", mailbox=1)
-    return await tree.start(invariants, tree.name, open_reader, keep_report, checks, spec=spec)
+    return await tree.start(invariants, evidence, mode == "full", spec=spec)
 
 
 def _instances(
@@ -197,21 +194,7 @@ def _instances(
         find_model, chunks = host.find_model, given.chunks
         dispatch = Dispatch(log, clearance, mode, find_model, chunks, retries, listeners)
         if log.live.sealed is not None:
-            _continue(dispatch, log.live.sealed, log.live.session, open_reader)
+            dispatch.continue_from(log.live.sealed)
         return LoopInstance(log, dispatch, options, source, open_reader)
 
     return make
-
-
-def _continue(
-    dispatch: Dispatch, sealed: Sealed, session: Session, open_reader: Callable[[], LogReader]
-) -> None:
-    """Go on from the bytes of the log's last sealed request."""
-    if sealed.generation == session.surface.replace_generation:
-        derived = session.derive_messages()[: sealed.derived]
-    else:  # a replacement since then took its messages from the surface
-        with closing(open_reader()) as reader:
-            events = (decode_line(record.encoded) for record in reader.read_batches())
-            request = rebuild_request(events, sealed.boundary)
-        derived = request.messages[len(request.header.message_prefix) :]
-    dispatch.continue_from(sealed.header, derived, sealed.generation)

@@ -18,9 +18,10 @@ from actors.stores import Progress
 from runtime.closing import is_real
 from runtime.envelope import Draft, Event, draft
 from runtime.errors import InvalidArgument, ReentrantAppend
+from runtime.events import RequestSealed
 from runtime.header import EpochHeader
 from runtime.rules import Rules
-from runtime.session import Session
+from runtime.session import PastMessages, Session
 from runtime.turns import Answers
 
 
@@ -125,15 +126,15 @@ class Feed:
 
 @attrs.frozen
 class Sealed:
-    """The log's last sealed request: its header, and what it was derived from.
+    """The log's last sealed request: in which codec, its header, and what it was derived from.
 
-    `boundary` is the seq of its `step/start`; `derived` counts its derived messages, `generation`
-    is the surface's then.
+    `derived` has them also after a replacement took some from the surface, whose generation was
+    `generation` then.
     """
 
+    codec: str
     header: EpochHeader
-    boundary: int
-    derived: int
+    derived: PastMessages
     generation: int
 
 
@@ -145,8 +146,6 @@ class LiveLog:
         self.feed = feed or Feed()
         self._seed_length = seed_length
         self._begin()
-        self.sealed: Sealed | None = None
-        self._boundary = (0, 0, 0)  # of the open step, as `Sealed` has it
         self.publishing = False
 
     def _begin(self) -> None:
@@ -155,6 +154,9 @@ class LiveLog:
         self.answers = Answers(self._seed_length)
         self.time = 0
         """That of the last event but for `session/*`, which closers repeat."""
+        self.sealed: Sealed | None = None
+        self._derived = PastMessages()  # at the last step's boundary
+        self._generation = 0
 
     def let_go(self) -> None:
         """Drop what the log folds to but for its length and its pending input; for parking."""
@@ -173,10 +175,11 @@ class LiveLog:
         if is_real(event):
             self.time = event.time
         if event.type == "step/start":
-            generation = self.session.surface.replace_generation
-            self._boundary = (event.seq, self.session.message_count, generation)
-        elif event.type == "request/sealed" and self.session.header is not None:
-            self.sealed = Sealed(self.session.header, *self._boundary)
+            self._derived = self.session.derived_so_far()
+            self._generation = self.session.surface.replace_generation
+        elif isinstance(event.data, RequestSealed) and self.session.header is not None:
+            codec, header = event.data.codec, self.session.header
+            self.sealed = Sealed(codec, header, self._derived, self._generation)
 
 
 class SessionLog:
@@ -208,6 +211,15 @@ class SessionLog:
         if self.live.publishing:
             raise ReentrantAppend(self.session_id)
         return self._append(Append(drafts, flush))
+
+    async def commit(self, *drafts: Draft, flush: bool) -> Committed:
+        """As `append`, but with `flush` it is the caller who waits for the promise.
+
+        So the caller knows what stands in the log before it is durable.
+        """
+        if self.live.publishing:
+            raise ReentrantAppend(self.session_id)
+        return await self._writer.ask_whole(Append(drafts, flush))
 
     async def _append(self, request: Append) -> tuple[Event, ...]:
         committed = await self._writer.ask_whole(request)

@@ -21,9 +21,9 @@ from runtime.errors import Broken, RuleBroken
 from runtime.events import AssistantMessage, InboxQueued
 from runtime.header import EpochHeader, LlmCallConfig, RequestHeader
 from runtime.json import said_by
-from runtime.llm.failures import Failure, LlmFailure
 from runtime.messages import Message, Source, TextBlock, tool_calls
 from runtime.storage.reader import LogReader
+from runtime.stream.failures import Failure, LlmFailure
 
 HeaderReason: TypeAlias = Literal["initial", "resume", "change"]
 

@@ -19,8 +19,8 @@ from runtime.envelope import Draft, draft
 from runtime.errors import NotLosslessJson, Refused
 from runtime.events import EndReason, StepEnd, ToolError, Trigger, TurnStart
 from runtime.json import clean_text, said_by
-from runtime.llm.failures import Failure, LlmFailure
 from runtime.storage.errors import Fenced, LogFailed, StoreFull
+from runtime.stream.failures import Failure, LlmFailure
 
 _log = logging.getLogger("refold")
 

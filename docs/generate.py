@@ -23,8 +23,8 @@ if str(ROOT) not in sys.path:  # a checkout that is not installed
 from runtime import events, rules  # noqa: E402 - the line above makes it importable
 from runtime.codec import camel  # noqa: E402 - as above
 from runtime.json import Json  # noqa: E402 - as above
-from runtime.llm.chunks import CHUNKS, Chunk  # noqa: E402 - as above
 from runtime.messages import BLOCKS, Block  # noqa: E402 - as above
+from runtime.stream.chunks import CHUNKS, Chunk  # noqa: E402 - as above
 
 TARGET = Path(__file__).with_name("events.md")
 

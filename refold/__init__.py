@@ -58,13 +58,13 @@ if TYPE_CHECKING:
     from runtime.events import ContextMessage as ContextMessage
     from runtime.events import ToolError as ToolError
     from runtime.header import LlmCallConfig as LlmCallConfig
-    from runtime.llm.providers import Provider as Provider
     from runtime.messages import Message as Message
     from runtime.messages import Source as Source
     from runtime.messages import TextBlock as TextBlock
     from runtime.messages import text_of as text_of
     from runtime.rules.inbox import KeyConflict as KeyConflict
     from runtime.turns import Turn as Turn
+    from runtime.wire.providers import Provider as Provider
 
     open = open_runtime  # noqa: A001 - `refold.open` is the name
 
@@ -104,7 +104,7 @@ _HOMES = {
     "Pattern": "actors.tools",
     "PromptRemoved": "actors.answers",
     "PromptView": "actors.seams",
-    "Provider": "runtime.llm.providers",
+    "Provider": "runtime.wire.providers",
     "RefoldError": "runtime.errors",
     "Reject": "actors.seams",
     "Replace": "runtime.envelope",

@@ -1,4 +1,4 @@
-"""The independent account of a session's requests, kept from stored events alone (design 3.3).
+"""The independent account of a session's requests, kept from stored events alone.
 
 Its own folds (header, surface, pending calls, running hashes) and no messages: `expected` says
 what a request must look like, and costs only what is new. The invariants actor and `refold
@@ -7,7 +7,6 @@ verify` are its two users.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 
 import attrs
@@ -15,19 +14,12 @@ import attrs
 from runtime.envelope import Event
 from runtime.events import SURFACE, AssistantMessage, RequestSealed, StepStart, ToolResult
 from runtime.header import EpochHeader, RequestHeader
-from runtime.llm.body import Continued
-from runtime.llm.wires import WIRES, Wire
 from runtime.messages import Message, tool_calls
 from runtime.projection import derive_event_message
 from runtime.surface import SurfaceManager
-
-
-@attrs.frozen
-class Digests:
-    """What a request's two encodings must hash to."""
-
-    request: str
-    wire: str
+from runtime.wire.format import WireFormat
+from runtime.wire.formats import FORMATS
+from runtime.wire.request_encoder import Continued, Digests
 
 
 @attrs.frozen
@@ -58,6 +50,11 @@ class RequestAudit:
         self.step: OpenStep | None = None
         self.next_seq = 0
 
+    @property
+    def provider(self) -> str:
+        """Whom the header in force names; empty where there is none."""
+        return "" if self._header is None else self._header.config.provider
+
     def feed(self, event: Event) -> None:
         self.next_seq = event.seq + 1
         if event.surface_op is not None:
@@ -83,7 +80,7 @@ class RequestAudit:
     def expected(self, codec: str) -> Digests:
         """The digests of the open step's request; raises `Unexplained`.
 
-        `codec` must be one of `WIRES`.
+        `codec` must be one of `FORMATS`: bytes are a promise of the version that the seal names.
         """
         step, header = self.step, self._header
         if step is None:
@@ -94,8 +91,8 @@ class RequestAudit:
         if surface != (step.nodes, step.generation):
             raise Unexplained("the surface changed between step/start and the request")
         running, self._running = self._running, None  # kept again once it has the whole request
-        if running is None or not running.continues(header, step.generation, codec):
-            running = _Running(WIRES[codec], header, step.generation)
+        if running is None or not running.continues(FORMATS[codec], header, step.generation):
+            running = _Running(FORMATS[codec], header, step.generation)
         for node in self._surface.nodes[running.count :]:
             running.add(self._fresh.pop(node) if node in self._fresh else self._reread(node))
         self._fresh.clear()
@@ -115,16 +112,14 @@ FOLLOWED = frozenset({*SURFACE, "request/header"})
 class _Running:
     """The hashes of one growing request, and whether its calls are answered so far."""
 
-    def __init__(self, wire: Wire, header: EpochHeader, generation: int) -> None:
-        self._wire, self._generation = wire, generation
-        self._wire_hash = hashlib.sha256()
-        self._continued = Continued(wire, header, self._wire_hash.update)
+    def __init__(self, format_: WireFormat, header: EpochHeader, generation: int) -> None:
+        self._generation = generation
+        self._continued = Continued(format_, header, None)
         self._open_calls: list[str] = []
         self.count = 0
 
-    def continues(self, header: EpochHeader, generation: int, codec: str) -> bool:
-        same = generation == self._generation and codec == self._wire.name
-        return same and self._continued.continues(header)
+    def continues(self, format_: WireFormat, header: EpochHeader, generation: int) -> bool:
+        return generation == self._generation and self._continued.continues(format_, header)
 
     def add(self, event: Event) -> None:
         self.count += 1
@@ -151,6 +146,4 @@ class _Running:
     def digests(self) -> Digests:
         if self._open_calls:
             raise Unexplained(f"call {self._open_calls[0]!r} has no result")
-        ended = self._wire_hash.copy()
-        ended.update(self._wire.tail)
-        return Digests(self._continued.request_digest(), ended.hexdigest())
+        return self._continued.digests()

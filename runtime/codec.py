@@ -23,8 +23,8 @@ import orjson
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from runtime.json import Json, check, clean_text, encode
-from runtime.llm.chunks import CHUNKS, Chunk
 from runtime.messages import BLOCKS, Block
+from runtime.stream.chunks import CHUNKS, Chunk
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Comparing two requests by their bodies, and naming the event that made them part (design 2.7)."""
+"""Comparing two requests by their bodies, and naming the event that made them part."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from typing import Any
 import attrs
 import orjson
 
-from runtime.difference import Difference, common_prefix, compare_headers
+from runtime.difference import Difference, compare_headers
 from runtime.envelope import Event, Replace
 from runtime.errors import Refused
 from runtime.header import EpochHeader, RequestHeader
-from runtime.llm.body import Encoded, RequestEncoder
-from runtime.llm.wires import CHAT, WIRES, Wire
+from runtime.prefix import common_prefix
 from runtime.projection import derive_event_message
 from runtime.request import Request, rebuild_request
 from runtime.steps import Step
 from runtime.surface import SurfaceManager
+from runtime.wire.format import WireFormat
+from runtime.wire.formats import FORMATS, UNSEALED
+from runtime.wire.request_encoder import Encoded, encode_request
 
 
 @attrs.define(eq=False)
@@ -30,7 +32,7 @@ class UnknownCodec(Refused):
     def __str__(self) -> str:
         return (
             f"step {self.step} was sent with codec {self.codec!r}, which this refold does not "
-            f"know ({', '.join(WIRES)}); read it with the version that wrote it"
+            f"know ({', '.join(FORMATS)}); read it with the version that wrote it"
         )
 
 
@@ -49,20 +51,18 @@ class StepRequest:
     @property
     def codec(self) -> str:
         """The codec that its seal names; without a seal, the one that would be used today."""
-        return CHAT.name if self.step.seal is None else self.step.seal.codec
+        return UNSEALED.name if self.step.seal is None else self.step.seal.codec
 
     @property
-    def wire(self) -> Wire:
+    def format(self) -> WireFormat:
         """Raises `UnknownCodec`."""
-        if self.codec not in WIRES:
+        if self.codec not in FORMATS:
             raise UnknownCodec(self.codec, self.step.name)
-        return WIRES[self.codec]
+        return FORMATS[self.codec]
 
     def encode(self) -> Encoded:
         """The body and both digests; raises `UnknownCodec`."""
-        header = self.request.header
-        derived = self.request.messages[len(header.message_prefix) :]
-        return RequestEncoder(self.wire).encode(header, derived, 0)
+        return encode_request(self.request, self.format)
 
 
 def rebuild_step(events: Sequence[Event], step: Step) -> StepRequest:
@@ -83,11 +83,15 @@ class Divergence:
     `path` is a JSON pointer into the body. `cause` is the event that made it: the request header,
     a replacement, or the event of the first message that differs. It stands in the log of the
     second step; in one log, it is what happened between the two, whichever was named first.
+
+    With `codecs` the history is the same there, and written in the second of the two where it was
+    written in the first before; `cause` is the header of the loop instance that brought it.
     """
 
     offset: int
     path: str
     cause: Event
+    codecs: tuple[str, str] | None = None
 
 
 @attrs.frozen
@@ -118,8 +122,8 @@ class Comparison:
 
 def kept_share(kept_bytes: int, body_bytes: int, codec_name: str) -> float:
     """How much of a body begins the next one, 0 to 1; a body's fixed ending never counts."""
-    tail = len(WIRES[codec_name].tail) if codec_name in WIRES else 0
-    whole = body_bytes - tail
+    closing = len(FORMATS[codec_name].closing) if codec_name in FORMATS else 0
+    whole = body_bytes - closing
     return min(kept_bytes, whole) / whole if whole > 0 else 1.0
 
 
@@ -127,14 +131,32 @@ def compare_steps(one: StepRequest, other: StepRequest) -> Comparison:
     """Compare the wire bodies of two steps, of one log or of two; raises `UnknownCodec`."""
     bodies = one.encode().body, other.encode().body
     kept = common_prefix(*bodies)
-    ends = (len(bodies[0]) - len(one.wire.tail), len(bodies[1]) - len(other.wire.tail))
+    closing = len(one.format.closing)
+    ends = len(bodies[0]) - closing, len(bodies[1]) - len(other.format.closing)
     divergence = None
     if kept < min(ends):
-        path = _parting(orjson.loads(bodies[0]), orjson.loads(bodies[1]))
-        divergence = Divergence(kept, path, _cause(*_in_log_order(one, other), path, kept))
+        divergence = _divergence(one, other, bodies, kept)
     drift = compare_headers(one.request.header, other.request.header)
     share = kept_share(kept, len(bodies[0]), one.codec)
-    return Comparison(bodies, kept, share, divergence, len(one.wire.tail), tuple(drift))
+    return Comparison(bodies, kept, share, divergence, closing, tuple(drift))
+
+
+def _divergence(
+    one: StepRequest, other: StepRequest, bodies: tuple[bytes, bytes], kept: int
+) -> Divergence:
+    path = _parting(orjson.loads(bodies[0]), orjson.loads(bodies[1]))
+    earlier, later = _in_log_order(one, other)
+    if one.codec != other.codec:
+        rewritten = encode_request(one.request, other.format).body
+        if common_prefix(rewritten, bodies[1]) > kept:  # in one codec they would not part there
+            return Divergence(kept, path, _instance(later), (one.codec, other.codec))
+    return Divergence(kept, path, _cause(earlier, later, path, kept))
+
+
+def _instance(side: StepRequest) -> Event:
+    """The header event with which the loop instance that made the request of `side` began."""
+    headers = [event for event, _ in _headers_up_to_request(side)]
+    return next((one for one in headers if one.data.reason != "change"), headers[-1])
 
 
 def _parting(one: Any, other: Any, path: str = "") -> str:
@@ -220,8 +242,8 @@ def _headers_up_to_request(side: StepRequest) -> Iterator[tuple[Event, EpochHead
 
 def _opening(side: StepRequest, header: EpochHeader) -> bytes:
     """What a header alone writes at the start of a body."""
-    encoded = RequestEncoder(side.wire).encode(header, (), 0).body
-    return encoded.removesuffix(side.wire.tail)
+    encoded = encode_request(Request(header, ()), side.format)
+    return encoded.body.removesuffix(side.format.closing)
 
 
 def _what_took_away(event: Event, side: StepRequest) -> Event | None:

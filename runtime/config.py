@@ -16,10 +16,10 @@ import attrs
 from runtime.errors import NotLosslessJson, Refused
 from runtime.header import EpochHeader, LlmCallConfig
 from runtime.json import Json
-from runtime.llm.chat import QUIRKS, ExtraRefused
-from runtime.llm.providers import InvalidModelName, InvalidProvider, Provider, split_model
-from runtime.llm.wires import CHAT, WIRES
 from runtime.storage.address import SCHEME, is_address
+from runtime.wire.format import QUIRKS, ExtraRefused
+from runtime.wire.formats import CODECS
+from runtime.wire.providers import InvalidModelName, InvalidProvider, Provider, split_model
 
 
 @attrs.define(eq=False)
@@ -146,7 +146,7 @@ def _providers(at: _Place, value: Any) -> tuple[Provider, ...]:
 def _provider(at: _Place, name: str, value: Any) -> Provider:
     if re.fullmatch(r"[A-Za-z0-9_-]+", name) is None:
         raise at.refuses("is no name for a provider; use the characters A-Z a-z 0-9 _ and -")
-    fields = {"codec": CHAT.name, **_read(at, value, _PROVIDER)}
+    fields = {"codec": "chat", **_read(at, value, _PROVIDER)}
     try:
         made = Provider(name, **fields)
     except InvalidProvider as refused:
@@ -156,8 +156,8 @@ def _provider(at: _Place, name: str, value: Any) -> Provider:
 
 
 def _codec(at: _Place, value: Any) -> str:
-    if _text(at, value) not in WIRES:
-        raise at.refuses(f"must be one of {', '.join(WIRES)}")
+    if _text(at, value) not in CODECS:
+        raise at.refuses(f"must be one of {', '.join(CODECS)}")
     return str(value)
 
 
@@ -191,7 +191,7 @@ def _check_encodable(at: _Place, provider: Provider) -> None:
         fields[QUIRKS] = dict(provider.quirks)
     try:
         config = LlmCallConfig(provider.name, model="any", extra=Json.of(fields))
-        WIRES[provider.codec].head(EpochHeader(config))
+        provider.format.opening(EpochHeader(config))
     except NotLosslessJson as refused:
         where = _written_as(at, refused.path.removeprefix("$."))
         raise where.refuses(f"is {refused.found}, which a request cannot carry") from None

@@ -1,4 +1,4 @@
-"""Where two requests part: by bytes and by JSON pointer (design 2.7, chapter 7)."""
+"""Where two requests part, by JSON pointer."""
 
 from __future__ import annotations
 
@@ -25,20 +25,6 @@ class Difference:
 
     def __str__(self) -> str:
         return f"{self.path or '/'}: expected {self.expected}, got {self.got}"
-
-
-def common_prefix(one: bytes | bytearray, other: bytes | bytearray) -> int:
-    """How many leading bytes two byte strings share."""
-    low, high = 0, min(len(one), len(other))
-    if one[:high] == other[:high]:
-        return high
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 _ABSENT = object()

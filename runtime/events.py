@@ -13,9 +13,9 @@ import attrs
 from runtime.errors import InvalidEvent
 from runtime.header import RequestHeader
 from runtime.json import Json
-from runtime.llm.chunks import Chunk, Usage
-from runtime.llm.failures import Failure
 from runtime.messages import Block, Provenance, Source
+from runtime.stream.chunks import Chunk, Usage
+from runtime.stream.failures import Failure
 
 
 @attrs.frozen
@@ -129,7 +129,10 @@ class ToolResult:
 
 @attrs.frozen
 class ToolCall:
-    """A tool body is about to start; `arguments` is the raw text that the model produced."""
+    """A tool body is about to start; `arguments` is the raw text that the model produced.
+
+    With effects, it starts once this is durable. Calls that wait for a place have none yet.
+    """
 
     turn: int
     step: int
@@ -156,7 +159,11 @@ class PromptBlocked:
 
 @attrs.frozen
 class RequestSealed:
-    """A request may have been sent from here on: its digests, both lowercase SHA-256 hex."""
+    """A request may have been sent from here on: its digests, both lowercase SHA-256 hex.
+
+    `codec` is the version in which its body is written, such as `chat/2`; `wire_bytes` counts the
+    body, `shared_prefix_bytes` what it has in common with the beginning of the last one.
+    """
 
     turn: int
     step: int

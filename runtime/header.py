@@ -1,17 +1,13 @@
-"""The request header: the request's state that is not history, and its fold (design 2.6)."""
+"""The request header: the request's state that is not history."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import attrs
 
 from runtime.json import Json
 from runtime.messages import Message
-
-if TYPE_CHECKING:
-    from runtime.envelope import Event
 
 
 @attrs.frozen
@@ -58,14 +54,3 @@ class RequestHeader:
 
     header: EpochHeader
     reason: Literal["initial", "resume", "change"]
-
-
-def fold_request_header(
-    events: Iterable[Event], start: EpochHeader | None = None
-) -> EpochHeader | None:
-    """The latest snapshot among `events`, else `start`."""
-    folded = start
-    for event in events:
-        if isinstance(event.data, RequestHeader):
-            folded = event.data.header
-    return folded

@@ -1,9 +1,10 @@
-"""A request and how it is rebuilt from a log (design 2.7)."""
+"""A request and how it is rebuilt from a log."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from itertools import takewhile
 
 import attrs
 
@@ -19,13 +20,15 @@ from runtime.standing import STEP_ENDS
 
 @attrs.frozen
 class Request:
-    """What a model is asked, immutable all the way down: a header and messages.
-
-    `messages` holds the header's `message_prefix` and then the derived messages.
-    """
+    """What a model is asked, immutable all the way down: a header and the derived messages."""
 
     header: EpochHeader
-    messages: tuple[Message, ...]
+    derived: tuple[Message, ...]
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """All messages: the header's own prefix, then the derived ones."""
+        return self.header.message_prefix + self.derived
 
     def canonical_bytes(self) -> bytes:
         """Compact JSON in the order config, system, tools, messages."""
@@ -46,8 +49,15 @@ def canonical_head(header: EpochHeader) -> bytes:
     return encode(fields)[:-1] + b',"messages":['
 
 
-def build_request(header: EpochHeader, derived: tuple[Message, ...]) -> Request:
-    return Request(header, header.message_prefix + derived)
+def fold_request_header(
+    events: Iterable[Event], start: EpochHeader | None = None
+) -> EpochHeader | None:
+    """The latest snapshot among `events`, else `start`."""
+    folded = start
+    for event in events:
+        if isinstance(event.data, RequestHeader):
+            folded = event.data.header
+    return folded
 
 
 _SEALING = STEP_ENDS | {"request/sealed", "assistant/chunk", "assistant/message", "tool/call"}
@@ -67,18 +77,10 @@ def rebuild_request(log: Iterable[Event], step_start_seq: int) -> Request:
         if event.seq == step_start_seq:
             if event.type != "step/start":
                 break
-            header = _header_of_step(events, session.header)
+            rest = takewhile(lambda event: event.type not in _SEALING, events)
+            header = fold_request_header(rest, session.header)
             if header is None:
                 raise NoRequestHeader(step_start_seq, session.derive_messages())
-            return build_request(header, session.derive_messages())
+            return Request(header, session.derive_messages())
         session.replay(event)
     raise NoSuchStep(f"at seq {step_start_seq}")
-
-
-def _header_of_step(rest: Iterable[Event], header: EpochHeader | None) -> EpochHeader | None:
-    for event in rest:
-        if event.type in _SEALING:
-            break
-        if isinstance(event.data, RequestHeader):
-            header = event.data.header
-    return header

@@ -29,6 +29,20 @@ class Mark:
     next_seq: int
 
 
+@attrs.frozen
+class PastMessages:
+    """The messages that a session derived at one moment, whatever it appends or replaces later.
+
+    A replacement makes a new list, so an old one only needs to be cut.
+    """
+
+    _kept: list[Message] = attrs.field(factory=list)
+    _count: int = 0
+
+    def derive_messages(self) -> tuple[Message, ...]:
+        return tuple(self._kept[: self._count])
+
+
 class Session:
     """One log in memory, folded as it grows.
 
@@ -65,11 +79,6 @@ class Session:
     def header(self) -> EpochHeader | None:
         """The latest request header snapshot."""
         return self._header
-
-    @property
-    def message_count(self) -> int:
-        """How many messages `derive_messages` gives."""
-        return len(self._messages)
 
     def check(self, draft: Draft) -> tuple[int, ...]:
         """Refuse `draft` as the next event, or return the nodes that it would replace."""
@@ -134,3 +143,7 @@ class Session:
     def derive_messages(self) -> tuple[Message, ...]:
         """The messages of the surface in order: immutable, shared, in a tuple that never grows."""
         return tuple(self._messages)
+
+    def derived_so_far(self) -> PastMessages:
+        """Today's messages, for later; costs nothing now."""
+        return PastMessages(self._messages, len(self._messages))

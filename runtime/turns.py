@@ -20,8 +20,8 @@ from runtime.events import (
     TurnEnd,
     TurnStart,
 )
-from runtime.llm.chunks import Usage
 from runtime.messages import Source, text_of, tool_calls
+from runtime.stream.chunks import Usage
 
 
 @attrs.frozen

@@ -19,9 +19,9 @@ from runtime.events import (
     StepStart,
 )
 from runtime.header import EpochHeader, RequestHeader
-from runtime.llm.chunks import Usage, UsageChunk
 from runtime.standing import Standing
 from runtime.steps import Step, list_steps
+from runtime.stream.chunks import Usage, UsageChunk
 
 
 @attrs.frozen
@@ -29,13 +29,15 @@ class Break:
     """Something between two requests that may end their common prefix.
 
     `instance`: a new loop instance began (a resume or a fork); `header`: the request header
-    changed in `fields`; `replacement`: the surface nodes from one seq to another were replaced.
+    changed in `fields`; `replacement`: the surface nodes from one seq to another were replaced;
+    `codec`: the request sealed at `seq` is the first that is written in the second of `codecs`.
     """
 
-    kind: Literal["instance", "header", "replacement"]
+    kind: Literal["instance", "header", "replacement", "codec"]
     seq: int
     fields: tuple[Difference, ...] = ()
     replaced: Replace | None = None
+    codecs: tuple[str, str] | None = None
 
 
 @attrs.frozen
@@ -166,7 +168,7 @@ class _Fold:
             case StepStart(turn=turn, step=step):
                 self.rows.append(StepUsage(turn, step, event.seq))
             case RequestSealed() as seal if in_step:
-                self._take_seal(seal, event.time)
+                self._take_seal(event.seq, seal, event.time)
             case AssistantMessage(usage=usage) if in_step:
                 self._take_usage(usage)
             case AssistantChunk(chunk=UsageChunk(usage=usage)) if in_step:
@@ -182,10 +184,13 @@ class _Fold:
             self._breaks.append(Break("header", seq, fields=tuple(fields)))
         self._header = header
 
-    def _take_seal(self, seal: RequestSealed, time: int) -> None:
+    def _take_seal(self, seq: int, seal: RequestSealed, time: int) -> None:
         kept = gap = None
         if self._seal is not None:
             gap = time - self._sealed_at
+            if seal.codec != self._seal.codec:
+                codecs = (self._seal.codec, seal.codec)
+                self._breaks.append(Break("codec", seq, codecs=codecs))
             kept = kept_share(seal.shared_prefix_bytes, self._seal.wire_bytes, self._seal.codec)
         self._seal, self._sealed_at = seal, time
         self._update(wire_bytes=seal.wire_bytes, kept=kept, gap_ms=gap)

@@ -9,8 +9,8 @@ import attrs
 from runtime.audit import RequestAudit, Unexplained
 from runtime.envelope import Event, decode_line
 from runtime.events import RequestSealed
-from runtime.llm.wires import WIRES
 from runtime.storage.framing import Record
+from runtime.wire.formats import FORMATS
 
 
 @attrs.frozen
@@ -60,7 +60,7 @@ def _judge(audit: RequestAudit, event: Event) -> Verdict | None:
 
 def _compare(audit: RequestAudit, seal: RequestSealed, seq: int) -> Verdict:
     verdict = Verdict(seal.turn, seal.step, seq, sealed=True)
-    if seal.codec not in WIRES:
+    if seal.codec not in FORMATS:
         return verdict
     try:
         expected = audit.expected(seal.codec)

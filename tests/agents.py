@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal
 
 import orjson
 
 import refold
 from actors.dispatch import Dispatch
+from actors.model import Model, Stream, Uncleared
 from actors.script import Script
 from actors.stores import Store
 from runtime.envelope import Event, decode_line
@@ -60,6 +63,12 @@ def assert_sound(runtime: refold.Runtime, agent: refold.Agent) -> list[Event]:
     finally:
         reader.close()
     return events
+
+
+def opened(model: Model, body: bytes = b"{}") -> AbstractAsyncContextManager[Stream]:
+    """The answer of a model to `body`, with a pass that names it."""
+    clearance = Uncleared(0, model.provider_name, hashlib.sha256(body).hexdigest())
+    return model.open(body, clearance)
 
 
 def of_type(events: list[Event], type_: str) -> list[Any]:

@@ -58,6 +58,31 @@ def test_runtime_has_no_tasks_no_threads_no_clock_and_no_network() -> None:
     assert found == [f"{path} imports threading" for path in guards]
 
 
+def runtime_imports(path: Path) -> set[str]:
+    """The rooms and front modules of `runtime` that one of its modules imports."""
+    return {
+        parts[parts.index("runtime") + 1]
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        for parts in [[*str(node.module).split("."), *(alias.name for alias in node.names)]]
+        if "runtime" in parts
+    }
+
+
+def test_the_words_of_a_stream_stand_below_the_log_and_the_wire_formats_above_requests() -> None:
+    """So a wire format can be added, and nothing of the log changes with it."""
+    above = {"audit", "comparison", "config", "difference", "usage", "verify"}
+    for path in modules("runtime"):
+        room, *_ = path.relative_to(ROOT / "runtime").with_suffix("").parts
+        found = runtime_imports(path)
+        if room == "stream":
+            assert found <= {"stream", "errors", "json", "messages"}, path
+        elif room == "wire":
+            assert not found & above, path
+        elif room not in above:
+            assert "wire" not in found, path
+
+
 def test_the_command_line_knows_stores_by_their_addresses_alone() -> None:
     kinds = {"JsonlFolder", "SqliteFile", "Layout", "SqliteLayout", "LogFiles"}
     found = {

@@ -42,6 +42,11 @@ class Grant(Protocol):
         """What taking the grant cut from a torn tail."""
         ...
 
+    @property
+    def durable_seq(self) -> int:
+        """The highest seq that is durable at the log's level; -1 for none."""
+        ...
+
     def events(self, earlier: Collection[str]) -> Iterator[Event]:
         """The events that stood in the log when the grant was taken, in order.
 
@@ -108,5 +113,9 @@ class Store(Protocol):
         ...
 
     def report(self, session_id: str, name: str, content: bytes) -> str | None:
-        """Keep a report beside the log; returns where, None where the store has no such place."""
+        """Keep a report beside the log; returns where, None where the store has no such place.
+
+        Nobody but its owner can read it, and nothing that is there already is written to. Raises
+        `OSError` where it cannot be kept.
+        """
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -68,6 +69,10 @@ class EmbeddedGrant:
     @property
     def recovered(self) -> SessionRecovered | None:
         return self._log.recovered
+
+    @property
+    def durable_seq(self) -> int:
+        return self._progress.durable_seq
 
     def events(self, earlier: Collection[str]) -> Iterator[Event]:
         return (decode_line(record.encoded) for record in self._log.records.since_step(earlier))
@@ -182,13 +187,33 @@ class EmbeddedStore:
         if self._reports is None:
             return None
         self._reports.mkdir(mode=0o700, exist_ok=True)
-        path = self._reports / f"{session_id}.{name}"
-        path.write_bytes(content)
-        return str(path)
+        return str(_write_new(self._reports, f"{session_id}.{name}", content))
 
     async def close(self) -> None:
         await self._committer.stop()
         await self._run(self.sessions.close)
+
+
+def _write_new(folder: Path, name: str, content: bytes) -> Path:
+    """Write a file that nobody else reads; what has the name already, a link too, stays as it is.
+
+    Raises `OSError`, and leaves nothing half written then.
+    """
+    path, number = folder / name, 1
+    while True:
+        try:
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            break
+        except FileExistsError:
+            number += 1
+            path = folder / f"{Path(name).stem}-{number}{Path(name).suffix}"
+    try:
+        with os.fdopen(file, "wb") as writing:
+            writing.write(content)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+    return path
 
 
 def _writing(sessions: Sessions, threaded: bool) -> Writing[Any]:

@@ -28,7 +28,7 @@ from refold.cli.shared.transcript import transcript
 from refold.render import is_terminal, plural
 from runtime.errors import RefoldError
 from runtime.events import SessionOwner
-from runtime.llm.providers import Provider
+from runtime.wire.providers import Provider
 
 WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH, signal.SIGCONT)
 

@@ -24,8 +24,8 @@ from runtime.events import (
     TurnEnd,
     TurnStart,
 )
-from runtime.llm.chunks import BlockEnd, Chunk, ReasoningDelta, TextDelta
 from runtime.messages import ToolCallBlock, text_of, tool_calls
+from runtime.stream.chunks import BlockEnd, Chunk, ReasoningDelta, TextDelta
 from runtime.usage import StepUsage, usage_by_step
 
 Voice: TypeAlias = Literal["text", "thinking"]

@@ -114,7 +114,7 @@ def _divergence_lines(
             f"  {name}  {_excerpt(body, divergence.offset)}"
             for name, body in zip("AB", bodies, strict=True)
         ),
-        f"caused by         {describe_cause(divergence.cause, other.log.session)}",
+        f"caused by         {_cause_text(divergence, other.log.session)}",
     ]
 
 
@@ -122,6 +122,14 @@ def _excerpt(body: bytes, offset: int) -> str:
     start, end = max(0, offset - BEFORE), offset + AFTER
     text = visible_line(body[start:end].decode("utf-8", "ignore"))
     return f"{'...' if start else ''}{text}{'...' if end < len(body) else ''}"
+
+
+def _cause_text(divergence: Divergence, session: str) -> str:
+    text = describe_cause(divergence.cause, session)
+    if divergence.codecs is None:
+        return text
+    old, new = map(visible_line, divergence.codecs)
+    return f"codec: {old} -> {new}, with {text}"
 
 
 def describe_cause(cause: Event, session: str) -> str:
@@ -166,8 +174,7 @@ def _divergence_json(divergence: Divergence | None) -> dict[str, Any] | None:
     if divergence is None:
         return None
     cause = divergence.cause
-    return {
-        "offset": divergence.offset,
-        "path": divergence.path,
-        "cause": {"seq": cause.seq, "type": cause.type},
-    }
+    described: dict[str, Any] = {"seq": cause.seq, "type": cause.type}
+    if divergence.codecs is not None:
+        described |= {"kind": "codec", "codecs": list(divergence.codecs)}
+    return {"offset": divergence.offset, "path": divergence.path, "cause": described}

@@ -14,9 +14,9 @@ from refold.cli.shared.options import json_option, store_option
 from refold.render import is_terminal, to_json, to_pretty_json, visible_json
 from runtime.comparison import StepRequest, rebuild_step
 from runtime.difference import request_as_json
-from runtime.llm.providers import Provider, UnknownProvider, find_provider
-from runtime.llm.wires import WIRES
 from runtime.storage import Sessions
+from runtime.wire.formats import FORMATS
+from runtime.wire.providers import Provider, UnknownProvider, find_provider
 
 
 @click.command("request")
@@ -72,7 +72,7 @@ def check_seal(rebuilt: StepRequest) -> SealCheck:
     if request_digest != seal.request_digest:
         text = f"does NOT match its seal: request {request_digest}, sealed {seal.request_digest}"
         return SealCheck(False, text)
-    if seal.codec not in WIRES:
+    if seal.codec not in FORMATS:
         text = f"request {request_digest} matches its seal; codec {seal.codec} is not known here"
         return SealCheck(None, text)
     encoded = rebuilt.encode()
@@ -91,7 +91,7 @@ def _as_json(log: ReadLog, rebuilt: StepRequest, check: SealCheck) -> dict[str, 
         "boundary": rebuilt.step.boundary,
         "codec": rebuilt.codec,
         "requestDigest": rebuilt.request.digest(),
-        "wireDigest": rebuilt.encode().wire_digest if rebuilt.codec in WIRES else None,
+        "wireDigest": rebuilt.encode().wire_digest if rebuilt.codec in FORMATS else None,
         "matchesSeal": check.matches,
         "request": request_as_json(rebuilt.request),
     }
@@ -115,11 +115,16 @@ def curl_command(rebuilt: StepRequest) -> bytes:
     drops the newline behind it.
     """
     provider = _provider(rebuilt.request.header.config.provider)
-    headers = ["content-type: application/json", "accept: text/event-stream"]
-    lines = [f'curl -sS --no-buffer "{_url(provider)}"', *(f"-H {shlex.quote(h)}" for h in headers)]
+    format_ = rebuilt.format
+    headers = format_.headers(None)
+    lines = [
+        f'curl -sS --no-buffer "{_base_url(provider)}{format_.path}"',
+        *(f"-H {shlex.quote(f'{name}: {value}')}" for name, value in headers.items()),
+    ]
     key = "API_KEY" if provider is None else provider.key_env
-    if key is not None:
-        lines.append(f'-H "authorization: Bearer ${key}"')
+    if key is not None:  # in double quotes, so that the shell puts in what the variable holds
+        with_key = format_.headers(f"${key}").items()
+        lines += [f'-H "{name}: {value}"' for name, value in with_key if name not in headers]
     head = " \\\n  ".join([*lines, "--data @- <<'END_OF_BODY'"])
     return head.encode() + b"\n" + rebuilt.encode().body + b"\nEND_OF_BODY\n"
 
@@ -135,6 +140,5 @@ def _provider(name: str) -> Provider | None:
     return found
 
 
-def _url(provider: Provider | None) -> str:
-    base = "$BASE_URL" if provider is None else provider.base_url.rstrip("/")
-    return f"{base}/chat/completions"
+def _base_url(provider: Provider | None) -> str:
+    return "$BASE_URL" if provider is None else provider.base_url.rstrip("/")

@@ -9,7 +9,7 @@ import click
 
 from refold.cli.shared.logs import read_log
 from refold.cli.shared.options import json_option, store_option
-from refold.render import bar, duration, number, percent, plural, table, to_json
+from refold.render import bar, duration, number, percent, plural, table, to_json, visible_line
 from runtime import codec
 from runtime.storage import Sessions
 from runtime.usage import Break, StepUsage, explain, usage_by_step
@@ -28,9 +28,9 @@ def command(session: str, as_json: bool, store: Sessions) -> None:
     `in` counts every token that the model read, `cached` those of them that came from the
     provider's cache. `kept` is how much of the previous request's body begins this one: 100.0 %
     where it only grew. `breaks` names what happened between the two: a new loop instance, a header
-    change with its fields, a replacement. Of several the one is told first that `refold diff`
-    names as the cause. A cache that missed though the prefix was kept is told with the time since
-    the request before. What nobody reported is `-`, never 0.
+    change with its fields, a replacement, another codec. Of several the one is told first that
+    `refold diff` names as the cause. A cache that missed though the prefix was kept is told with
+    the time since the request before. What nobody reported is `-`, never 0.
 
     \b
     Examples:
@@ -83,6 +83,9 @@ def describe_break(found: Break) -> str:
     if found.kind == "header":
         fields = ", ".join(field.path for field in found.fields)
         return f"header change: {fields} (seq {found.seq})"
+    if found.codecs is not None:
+        old, new = map(visible_line, found.codecs)
+        return f"codec: {old} -> {new} (seq {found.seq})"
     return f"new loop instance (seq {found.seq})"
 
 
@@ -136,4 +139,6 @@ def _break_json(found: Break) -> dict[str, Any]:
         ]
     if found.replaced is not None:
         described["replaced"] = [found.replaced.start, found.replaced.end]
+    if found.codecs is not None:
+        described["codecs"] = list(found.codecs)
     return described

@@ -8,10 +8,10 @@ import attrs
 
 from runtime.envelope import decode_line
 from runtime.events import AssistantMessage, RequestSealed, SessionOwner
-from runtime.llm.chunks import Usage
-from runtime.llm.wires import WIRES
 from runtime.storage import Record
+from runtime.stream.chunks import Usage
 from runtime.verify import verify_requests
+from runtime.wire.formats import FORMATS
 
 
 @attrs.frozen
@@ -75,7 +75,7 @@ def _problem(found: str, verified: bool) -> str:
 
 
 def _row(seal: RequestSealed, seq: int, life: int, problem: str) -> RequestRow:
-    tail = WIRES[seal.codec].tail if seal.codec in WIRES else b""
+    closing = FORMATS[seal.codec].closing if seal.codec in FORMATS else b""
     return RequestRow(
         seal.turn,
         seal.step,
@@ -83,6 +83,6 @@ def _row(seal: RequestSealed, seq: int, life: int, problem: str) -> RequestRow:
         life,
         wire_bytes=seal.wire_bytes,
         kept_bytes=seal.shared_prefix_bytes,
-        closing_bytes=len(tail),
+        closing_bytes=len(closing),
         problem=problem,
     )

@@ -11,7 +11,7 @@ import attrs
 from actors.options import AgentOptions
 from actors.script import Call, Say, Script
 from actors.tools import Tool, tool
-from runtime.llm.providers import BUILT_IN, Provider
+from runtime.wire.providers import BUILT_IN, Provider
 
 GRAMS = {"amber": 1200, "birch": 850, "cedar": 2300, "dune": 400}
 

@@ -92,6 +92,10 @@ class _WitnessedGrant:
     def events(self, earlier: Collection[str]) -> Iterator[Event]:
         return self._inner.events(earlier)
 
+    @property
+    def durable_seq(self) -> int:
+        return self._inner.durable_seq
+
     def watch(self, callback: Callable[[Progress], None]) -> None:
         def watched(progress: Progress) -> None:
             self._reached(progress.durable_seq)

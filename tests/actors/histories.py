@@ -39,10 +39,10 @@ from runtime.events import (
     UserMessage,
 )
 from runtime.header import EpochHeader, LlmCallConfig, RequestHeader
-from runtime.llm.chunks import TextDelta, Usage
 from runtime.messages import USER, Block, TextBlock, ToolCallBlock
 from runtime.rules import Rules
 from runtime.session import Session
+from runtime.stream.chunks import TextDelta, Usage
 
 
 @attrs.define

@@ -21,11 +21,11 @@ from refold import Call, Delay, Deny, End, Hang, Say, Script, Seams
 from runtime.envelope import Event, draft
 from runtime.events import ContextMessage, EndReason, ToolResult
 from runtime.header import LlmCallConfig
-from runtime.llm.chat import ExtraRefused
-from runtime.llm.providers import UnknownProvider
 from runtime.messages import Message, Source, TextBlock, text_of, tool_calls
 from runtime.storage.errors import LogFailed
 from runtime.storage.memory import MemoryPort
+from runtime.wire.format import ExtraRefused
+from runtime.wire.providers import UnknownProvider
 from tests.agents import (
     assert_sound,
     count,

@@ -25,11 +25,11 @@ from refold import Call, Delay, Fail, InvalidOption, Provider, RefoldError, Say,
 from runtime.envelope import Event
 from runtime.errors import InvalidSessionId, NotLosslessJson
 from runtime.events import InboxRemoved, ToolResult
-from runtime.llm.failures import LlmFailure
-from runtime.llm.providers import InvalidModelName, InvalidProvider, UnknownProvider
 from runtime.messages import Message, TextBlock, text_of
 from runtime.storage.errors import AlreadyExists, NoForkPoint, NotFound, SessionBusy
+from runtime.stream.failures import LlmFailure
 from runtime.verify import verify_requests
+from runtime.wire.providers import InvalidModelName, InvalidProvider, UnknownProvider
 from tests.agents import assert_within_rules, count, read_file, stored_events
 from tests.fake_server import FakeServer, Step, answer, delta, drop, event, reply, stream
 

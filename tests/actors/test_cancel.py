@@ -15,6 +15,7 @@ import pytest
 import trio
 
 import refold
+from actors.model import Pass
 from actors.script import Piece, ScriptStream
 from actors.tools import Tool
 from refold import Call, Delay, Hang, Provider, Say, Script, Seams, Think
@@ -22,9 +23,9 @@ from runtime.envelope import Event
 from runtime.errors import NotLosslessJson
 from runtime.events import AssistantMessage, EndReason, ToolResult
 from runtime.header import LlmCallConfig
-from runtime.llm.assembler import Assembler
-from runtime.llm.chunks import Chunk, TextDelta
 from runtime.messages import TextBlock, text_of, tool_calls
+from runtime.stream.assembler import Assembler
+from runtime.stream.chunks import Chunk, TextDelta
 from runtime.verify import verify_requests
 from tests.agents import assert_within_rules, stored_events
 from tests.fake_server import FakeServer, answer, delta, stream
@@ -560,8 +561,10 @@ async def cancelled_at(at: int, monkeypatch: pytest.MonkeyPatch) -> bool:
         return attrs.evolve(outcome, context=(TextBlock("by the way"),))
 
     @asynccontextmanager
-    async def hang_up_slowly(script: Script, body: bytes) -> AsyncIterator[ScriptStream]:
-        async with whole_open(script, body) as stream:
+    async def hang_up_slowly(
+        script: Script, body: bytes, clearance: Pass
+    ) -> AsyncIterator[ScriptStream]:
+        async with whole_open(script, body, clearance) as stream:
             yield stream
         with trio.CancelScope(shield=True):
             await trio.lowlevel.checkpoint()

@@ -136,7 +136,7 @@ async def test_the_count_sees_a_cost_that_grows(
     tmp_path: Path, counting: Cost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The self-test: an encoder that starts anew at each request is caught by the same counts."""
-    from runtime.llm.body import RequestEncoder
+    from runtime.wire.request_encoder import RequestEncoder
 
     monkeypatch.setattr(RequestEncoder, "_goes_on", lambda *_: False)
     few = await cost_of_a_turn(tmp_path / "few", counting, 10)

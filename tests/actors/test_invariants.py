@@ -21,8 +21,8 @@ from actors.invariants import Clear, InvariantViolation
 from actors.script import Say
 from actors.session_log import StepBoundary
 from refold import ActorCrashed, Script
-from runtime.llm.body import Encoded
 from runtime.messages import Message, TextBlock
+from runtime.wire.request_encoder import Encoded
 from tests.agents import assert_within_rules, count, dispatch_of, read_file, stored_events
 
 MODES = ("enforce", "full")

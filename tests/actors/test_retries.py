@@ -11,12 +11,13 @@ import trio.testing
 
 import refold
 from actors.invariants import InvariantViolation
+from actors.model import Pass
 from actors.retries import Retries
 from actors.script import ScriptStream
 from refold import ActorCrashed, Call, Delay, Fail, Hang, Say, Script, Think
 from runtime.events import AssistantMessage, LlmRetry
-from runtime.llm.failures import RETRYABLE, Failure
 from runtime.messages import text_of
+from runtime.stream.failures import RETRYABLE, Failure
 from tests.actors.test_invariants import before_sealing, slip_in
 from tests.agents import assert_within_rules, dispatch_of, read_file, stored_events
 
@@ -130,9 +131,9 @@ async def test_audit_cancels_a_step_whose_request_is_not_in_the_log(
 
     class Watched(Script):
         @asynccontextmanager
-        async def open(self, body: bytes) -> AsyncIterator[ScriptStream]:
+        async def open(self, body: bytes, clearance: Pass) -> AsyncIterator[ScriptStream]:
             try:
-                async with super().open(body) as stream:
+                async with super().open(body, clearance) as stream:
                     yield stream
             finally:
                 closed.append(True)

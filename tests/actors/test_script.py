@@ -9,6 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from actors.model import Model
 from actors.script import (
     Answer,
     Call,
@@ -22,8 +23,8 @@ from actors.script import (
     ScriptExhausted,
     Think,
 )
-from actors.wire import Model
-from runtime.llm.chunks import (
+from runtime.messages import ReasoningBlock, TextBlock, ToolCallBlock
+from runtime.stream.chunks import (
     BlockEnd,
     BlockStart,
     Chunk,
@@ -35,13 +36,13 @@ from runtime.llm.chunks import (
     Usage,
     UsageChunk,
 )
-from runtime.llm.failures import LlmFailure
-from runtime.messages import ReasoningBlock, TextBlock, ToolCallBlock
+from runtime.stream.failures import LlmFailure
+from tests.agents import opened
 
 
 async def ask(script: Model, body: bytes = b"{}", seen: list[Chunk] | None = None) -> list[Chunk]:
     seen = [] if seen is None else seen
-    async with script.open(body) as stream:
+    async with opened(script, body) as stream:
         while chunks := await stream.receive():
             seen += chunks
     return seen
@@ -161,7 +162,7 @@ async def test_a_hang_lasts_until_cancelled_and_says_nothing_more(
 
 
 async def test_a_cancelled_receive_loses_no_chunk() -> None:
-    async with Script([Say("abc", pieces=3)]).open(b"{}") as stream:
+    async with opened(Script([Say("abc", pieces=3)])) as stream:
         seen: list[Chunk] = []
         while True:
             with trio.CancelScope() as scope:
@@ -175,7 +176,7 @@ async def test_a_cancelled_receive_loses_no_chunk() -> None:
 
 
 async def test_a_complete_answer_stays_complete() -> None:
-    async with Script([Say("a")]).open(b"{}") as stream:
+    async with opened(Script([Say("a")])) as stream:
         while await stream.receive():
             pass
         assert await stream.receive() == []

@@ -36,9 +36,9 @@ from runtime.events import (
     register,
 )
 from runtime.json import Json
-from runtime.llm.failures import Failure, LlmFailure
 from runtime.messages import USER, ReasoningBlock, Source, TextBlock, ToolResultBlock
 from runtime.session import Session
+from runtime.stream.failures import Failure, LlmFailure
 from tests.agents import assert_sound, count
 
 TEXT = (TextBlock("a text"),)

@@ -15,11 +15,12 @@ import refold
 from refold.testing import Engine
 from runtime.envelope import Event, decode_line
 from runtime.events import AssistantChunk, AssistantMessage, RequestSealed, SessionOwner
-from runtime.llm import chat
-from runtime.llm.chunks import Finish, Usage
-from runtime.llm.providers import BUILT_IN
 from runtime.request import rebuild_request
 from runtime.storage import JsonlFolder
+from runtime.stream.chunks import Finish, Usage
+from runtime.wire.chat import CHAT
+from runtime.wire.providers import BUILT_IN
+from runtime.wire.request_encoder import encode_request
 
 if os.environ.get("CI") != "true":  # there a missing wheel must not pass for a success
     pytest.importorskip("xllamacpp", reason="needs pip install 'refold[engine]'")
@@ -113,7 +114,7 @@ def assert_nothing_was_read_twice(found: Sequence[Exchange]) -> None:
 def wire_body(events: Sequence[Event], exchange: Exchange) -> dict[str, Any]:
     """The body of a request, rebuilt from the log."""
     request = rebuild_request(events, exchange.boundary)
-    body: dict[str, Any] = orjson.loads(chat.encode(request.header, request.messages))
+    body: dict[str, Any] = orjson.loads(encode_request(request, CHAT).body)
     return body
 
 

@@ -15,8 +15,8 @@ from runtime.envelope import Event
 from runtime.events import AssistantChunk, AssistantMessage
 from runtime.header import LlmCallConfig
 from runtime.json import Json
-from runtime.llm.chunks import TextDelta
 from runtime.messages import text_of
+from runtime.stream.chunks import TextDelta
 from tests.agents import assert_within_rules, read_file
 from tests.engine.conversation import (
     MAX_TOKENS,

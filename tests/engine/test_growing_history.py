@@ -11,9 +11,10 @@ import pytest
 
 import refold
 from refold.testing import open_engine
-from runtime.difference import common_prefix, compare_headers
+from runtime.difference import compare_headers
 from runtime.header import RequestHeader
-from runtime.llm.chat import TAIL
+from runtime.prefix import common_prefix
+from runtime.wire.chat import CHAT
 from tests.agents import read_file
 from tests.engine.conversation import (
     SYSTEM,
@@ -72,7 +73,7 @@ async def test_the_bytes_that_reach_the_server_are_those_that_the_log_seals_and_
     await assert_verified(tmp_path, agent.session_id, requests=4)
 
     shared = [common_prefix(before, after) for before, after in pairwise(arrived)]
-    assert shared == [len(body) - len(TAIL) for body in arrived[:-1]]
+    assert shared == [len(body) - len(CHAT.closing) for body in arrived[:-1]]
     assert [one.seal.shared_prefix_bytes for one in found[1:]] == shared
 
 

@@ -10,8 +10,8 @@ import pytest
 from refold.testing import open_engine
 from runtime.closing import UNKNOWN_OUTCOME
 from runtime.events import ToolResult
-from runtime.llm.chat import TAIL
 from runtime.messages import TextBlock
+from runtime.wire.chat import CHAT
 from tests.agents import assert_within_rules
 from tests.engine.conversation import assert_nothing_was_read_twice, events_in, exchanges
 from tests.engine.processes import Life, assert_verified, open_life
@@ -42,7 +42,7 @@ async def assert_continued(store: Path, session: str, lives: list[int]) -> None:
     assert "max-tokens" not in [one.finish for one in found]
     assert_nothing_was_read_twice(found)
     kept = [one.seal.shared_prefix_bytes for one in found[1:]]
-    assert kept == [one.seal.wire_bytes - len(TAIL) for one in found[:-1]]
+    assert kept == [one.seal.wire_bytes - len(CHAT.closing) for one in found[:-1]]
     await assert_verified(store, session, requests=len(lives))
 
 

@@ -93,7 +93,7 @@ def test_a_step_without_a_seal_is_rebuilt_and_said_to_have_none(own_store: CliSt
 
 def test_an_unknown_codec_is_said_and_its_bytes_are_not_guessed(own_store: CliStore) -> None:
     own_store.rewrite(
-        "tour", "later", lambda event: event.encoded.replace(b'"chat/1"', b'"chat/9"')
+        "tour", "later", lambda event: event.encoded.replace(b'"chat/2"', b'"chat/9"')
     )
     ran = own_store.run("request", "later", "1.1")
     assert ran.code == 0
@@ -114,7 +114,7 @@ def test_json_holds_the_request_and_the_check(made_store: CliStore) -> None:
     assert found["matchesSeal"] is True
     assert found["requestDigest"] == seal.request_digest
     assert found["wireDigest"] == seal.wire_digest
-    assert found["codec"] == "chat/1"
+    assert found["codec"] == "chat/2"
     assert found["request"] == orjson.loads(made_store.run("request", "tour", "2.1").out)
 
 

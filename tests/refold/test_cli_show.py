@@ -24,8 +24,8 @@ from runtime.events import (
     TodoWrite,
     TurnEnd,
 )
-from runtime.llm.failures import Failure
 from runtime.messages import USER, Source, TextBlock
+from runtime.stream.failures import Failure
 from tests.refold.cli_stores import CliStore
 from tests.refold.test_render import hidden
 

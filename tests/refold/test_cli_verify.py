@@ -75,7 +75,7 @@ def test_allowing_the_unsealed_allows_no_mismatch(own_store: CliStore) -> None:
 
 def test_an_unknown_codec_is_unverifiable_and_no_mismatch(own_store: CliStore) -> None:
     own_store.rewrite(
-        "tour", "later", lambda event: event.encoded.replace(b'"chat/1"', b'"chat/9"')
+        "tour", "later", lambda event: event.encoded.replace(b'"chat/2"', b'"chat/9"')
     )
     ran = own_store.run("verify", "tour", "later")
     assert ran.code == 0

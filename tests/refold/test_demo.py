@@ -30,9 +30,9 @@ from refold.demo.process import Child, open_child
 from refold.demo.story import tell
 from runtime.envelope import Event, decode_line, draft
 from runtime.events import EndReason, StepEnd, TurnEnd
-from runtime.llm.chunks import Usage
 from runtime.storage import JsonlFolder, open_sessions
 from runtime.storage.address import within
+from runtime.stream.chunks import Usage
 
 ROOT = Path(refold.__file__).parent.parent
 # In CI a missing wheel must not pass for a success.

@@ -12,8 +12,7 @@ from runtime.closing import interrupted_turn_closers
 from runtime.codec import unstructure
 from runtime.envelope import Event, decode_line, parse_draft
 from runtime.errors import NoRequestHeader, RefoldError
-from runtime.header import fold_request_header
-from runtime.request import rebuild_request
+from runtime.request import fold_request_header, rebuild_request
 from runtime.session import Session
 from runtime.surface import fold_surface
 from tests import golden

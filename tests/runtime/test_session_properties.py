@@ -21,14 +21,13 @@ from runtime.events import (
     TodoWrite,
     UserMessage,
 )
-from runtime.header import EpochHeader, LlmCallConfig, RequestHeader, fold_request_header
-from runtime.llm.body import RequestEncoder
-from runtime.llm.chat import encode
-from runtime.llm.wires import CHAT
+from runtime.header import EpochHeader, LlmCallConfig, RequestHeader
 from runtime.messages import USER, Message, Provenance, Source, TextBlock
-from runtime.request import build_request, rebuild_request
+from runtime.request import Request, fold_request_header, rebuild_request
 from runtime.session import Session
 from runtime.surface import fold_surface
+from runtime.wire.chat import CHAT
+from runtime.wire.request_encoder import RequestEncoder, encode_request
 
 TEXT = st.text(max_size=20)
 HEADERS = st.builds(
@@ -60,7 +59,7 @@ class SessionMachine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.session = Session()
-        self.encoder = RequestEncoder(CHAT)
+        self.encoder = RequestEncoder()
         self.handed_out: list[tuple[tuple[Message, ...], int]] = []
 
     def append(self, made: Draft) -> Event:
@@ -147,10 +146,10 @@ class SessionMachine(RuleBasedStateMachine):
         boundary = self.append(draft(StepStart(1, 1)))
         header, derived = session.header, session.derive_messages()
         assert header is not None
-        request = build_request(header, derived)
-        encoded = self.encoder.encode(header, derived, session.surface.replace_generation)
+        request = Request(header, derived)
+        encoded = self.encoder.encode(CHAT, header, derived, session.surface.replace_generation)
         assert encoded.request_digest == request.digest()
-        assert encoded.body == encode(header, request.messages)
+        assert encoded.body == encode_request(request, CHAT).body
         assert encoded.wire_digest == hashlib.sha256(encoded.body).hexdigest()
         seal = RequestSealed(
             1, 1, CHAT.name, encoded.request_digest, encoded.wire_digest, 0, 0, "off"
@@ -190,14 +189,14 @@ TestSession = SessionMachine.TestCase
 def test_requests_without_a_replacement_extend_one_another(
     messages: list[tuple[str, str]], data: st.DataObject
 ) -> None:
-    session, encoder = Session(), RequestEncoder(CHAT)
+    session, encoder = Session(), RequestEncoder()
     header = data.draw(HEADERS)
     previous = b""
     for text, kind in messages:
         session.append(draft(surface_data(text, kind)), 0)
-        encoded = encoder.encode(header, session.derive_messages(), 0)
+        encoded = encoder.encode(CHAT, header, session.derive_messages(), 0)
         if previous:
-            kept = previous.removesuffix(CHAT.tail)
+            kept = previous.removesuffix(CHAT.closing)
             assert encoded.body.startswith(kept)
             assert encoded.shared_prefix_bytes >= len(kept)
         previous = encoded.body
@@ -206,10 +205,10 @@ def test_requests_without_a_replacement_extend_one_another(
 @given(st.lists(HEADERS, min_size=2, max_size=6))
 @settings(max_examples=50, deadline=None, derandomize=True)
 def test_the_shared_prefix_is_exact_across_header_changes(headers: list[EpochHeader]) -> None:
-    encoder, previous = RequestEncoder(CHAT), b""
+    encoder, previous = RequestEncoder(), b""
     derived = (Message("user", (TextBlock("hi"),)),)
     for header in headers:
-        encoded = encoder.encode(header, derived, 0)
+        encoded = encoder.encode(CHAT, header, derived, 0)
         shared = encoded.shared_prefix_bytes
         assert encoded.body[:shared] == previous[:shared]
         longer = shared < min(len(previous), len(encoded.body))

@@ -20,8 +20,8 @@ from runtime.events import (
     TurnStart,
     UserMessage,
 )
-from runtime.llm.chunks import Usage
 from runtime.messages import USER, Source, TextBlock, ToolCallBlock
+from runtime.stream.chunks import Usage
 from runtime.turns import Answers, Turn, add_usage, summarise
 
 PARENT = Source("agent", session="parent")

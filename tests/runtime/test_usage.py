@@ -20,10 +20,10 @@ from runtime.events import (
     UserMessage,
 )
 from runtime.header import EpochHeader, LlmCallConfig, RequestHeader
-from runtime.llm.chunks import TextDelta, Usage, UsageChunk
-from runtime.llm.failures import Failure
 from runtime.messages import USER, Source, TextBlock
 from runtime.steps import list_steps
+from runtime.stream.chunks import TextDelta, Usage, UsageChunk
+from runtime.stream.failures import Failure
 from runtime.usage import StepUsage, explain, usage_by_step
 
 HEADER = EpochHeader(LlmCallConfig("p", model="m"))

@@ -94,7 +94,10 @@ async def an_id_is_taken_once(stores: Stores) -> None:
 
 
 async def progress_only_grows(stores: Stores) -> None:
-    """A watcher sees the written and the durable seq grow, the second never ahead, to the end."""
+    """A watcher sees the written and the durable seq grow, the second never ahead, to the end.
+
+    Who asks the grant instead is told the same.
+    """
     async with stores.open() as (store,):
         holder = await begin(store, "s")
         seen: list[Progress] = []
@@ -109,6 +112,7 @@ async def progress_only_grows(stores: Stores) -> None:
         ahead = [progress for progress in seen if progress.durable_seq > progress.written_seq]
         same(ahead, [], "progress that is durable before it is written")
         same((written[-1], durable[-1]), (10, 10), "the last progress")
+        same(holder.grant.durable_seq, 10, "the seq that a grant says is durable")
         await holder.end()
 
 

@@ -10,7 +10,7 @@ from email.utils import parsedate_tz
 import attrs
 
 from runtime.errors import Broken
-from runtime.llm.error_body import MESSAGE_LIMIT, Said, code_of, parsed, plain, sentence, without
+from runtime.stream.error_body import MESSAGE_LIMIT, Said, code_of, parsed, plain, sentence, without
 
 RETRYABLE: frozenset[str] = frozenset(
     (

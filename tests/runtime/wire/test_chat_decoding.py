@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.json import Json
-from runtime.llm.assembler import Assembled, Assembler
-from runtime.llm.chat_stream import ChatDecoder
-from runtime.llm.chunks import (
+from runtime.messages import Block, ReasoningBlock, TextBlock, ToolCallBlock, tool_calls
+from runtime.stream.assembler import Assembled, Assembler
+from runtime.stream.chunk_order import ChunkOrder
+from runtime.stream.chunks import (
     BlockEnd,
     BlockStart,
     Chunk,
@@ -26,9 +27,8 @@ from runtime.llm.chunks import (
     Usage,
     UsageChunk,
 )
-from runtime.llm.failures import LlmFailure
-from runtime.llm.grammar import Grammar
-from runtime.messages import Block, ReasoningBlock, TextBlock, ToolCallBlock, tool_calls
+from runtime.stream.failures import LlmFailure
+from runtime.wire.chat.decode import ChatDecoder
 
 DONE = b"data: [DONE]\n\n"
 USAGE = {"prompt_tokens": 10, "completion_tokens": 3}
@@ -54,7 +54,7 @@ def call(**fields: Any) -> dict[str, Any]:
 
 def decode(*pieces: bytes) -> list[Chunk]:
     """All chunks of a stream, checked against the grammar."""
-    decoder, grammar = ChatDecoder(), Grammar()
+    decoder, grammar = ChatDecoder(), ChunkOrder()
     chunks = [chunk for piece in pieces for chunk in decoder.feed(piece)]
     chunks += decoder.close()
     for chunk in chunks:

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from runtime.json import clean_text
-from runtime.llm.chunks import Usage
+from runtime.stream.chunks import Usage
 
 
 def parsed(data: bytes) -> Any:

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from runtime.llm.chunks import (
+from runtime.stream.chunks import (
     BlockEnd,
     Chunk,
     Finish,
@@ -15,7 +15,7 @@ from runtime.llm.chunks import (
     ToolCallDelta,
 )
 
-Setting: TypeAlias = Literal["coalesced", "verbatim", "none"]
+ChunkLogging: TypeAlias = Literal["coalesced", "verbatim", "none"]
 _Delta: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta
 
 
@@ -40,7 +40,7 @@ class Trace:
     """
 
     def __init__(
-        self, setting: Setting = "coalesced", interval: float = 1.0, limit: int = 8192
+        self, setting: ChunkLogging = "coalesced", interval: float = 1.0, limit: int = 8192
     ) -> None:
         self._setting = setting
         self._interval = interval

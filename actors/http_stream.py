@@ -1,7 +1,7 @@
 """One answer over HTTP: how long each part is waited for, its chunks, and what went wrong.
 
 Connect, silence and total are deadlines of Trio cancel scopes around each wait, never around code
-of the caller (design 4.4).
+of the caller.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import attrs
 import httpx2
 import trio
 
-from runtime.llm.chat_stream import ChatDecoder
-from runtime.llm.chunks import Chunk
-from runtime.llm.error_body import parsed, plain, without
-from runtime.llm.failures import (
+from runtime.stream.chunks import Chunk
+from runtime.stream.error_body import parsed, plain, without
+from runtime.stream.failures import (
     Failure,
     LlmFailure,
     failure_from_error,
     failure_from_response,
 )
+from runtime.wire.format import StreamDecoder
 
 LINGER_SECONDS = 0.5
 """How long the body may take to end after the terminal event, so that its connection is kept."""
@@ -44,7 +44,7 @@ class Timeouts:
     total: float = 1800.0
 
 
-class Wait:
+class Deadlines:
     """The limits of one request: each wait gets a scope that ends with its phase or the total."""
 
     def __init__(self, url: str, timeouts: Timeouts) -> None:
@@ -83,12 +83,18 @@ class Wait:
 class HttpStream:
     """The stream of one response; `key` is taken out of what the body says in a failure."""
 
-    def __init__(self, response: httpx2.Response, wait: Wait, key: str | None) -> None:
+    def __init__(
+        self,
+        response: httpx2.Response,
+        deadlines: Deadlines,
+        decoder: StreamDecoder,
+        key: str | None,
+    ) -> None:
         self._response = response
         self._bytes = response.aiter_raw()
-        self._wait = wait
+        self._deadlines = deadlines
         self._key = key
-        self._decoder = ChatDecoder(key)
+        self._decoder = decoder
 
     async def check(self) -> None:
         """Raise the `LlmFailure` of a response that is no stream.
@@ -98,7 +104,7 @@ class HttpStream:
         kind = self._response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if not self._response.is_success or kind in ("application/json", "text/html"):
             said = await self._excerpt()
-            raise LlmFailure(_refusal(self._wait.url, self._response, kind, said, self._key))
+            raise LlmFailure(_refusal(self._deadlines.url, self._response, kind, said, self._key))
 
     async def receive(self) -> list[Chunk]:
         """The next chunks, or [] once the answer is complete; raises `LlmFailure`.
@@ -128,7 +134,7 @@ class HttpStream:
 
     async def _read(self) -> bytes:
         # A body that breaks off and one that ends say the same: what counts is the terminal event.
-        with self._wait.during("silence"), suppress(StopAsyncIteration, httpx2.TransportError):
+        with self._deadlines.during("silence"), suppress(StopAsyncIteration, httpx2.TransportError):
             return await anext(self._bytes)
         return b""
 

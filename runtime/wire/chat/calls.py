@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 import orjson
 
-from runtime.llm.chat_event import as_object, as_string
-from runtime.llm.chunks import Chunk, ToolCallDelta
 from runtime.messages import Block, ToolCallBlock
+from runtime.stream.chunks import Chunk, ToolCallDelta
+from runtime.wire.chat.event import as_object, as_string
 
 
 @attrs.define(eq=False)

@@ -1,4 +1,4 @@
-"""Providers: where a model lives, how it is spoken to and which key it wants (design 4.1)."""
+"""Providers: where a model lives, how it is spoken to and which key it wants."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from urllib.parse import urlsplit
 import attrs
 
 from runtime.errors import Refused
-from runtime.llm.failures import Failure, LlmFailure
+from runtime.stream.failures import Failure, LlmFailure
+from runtime.wire.format import WireFormat
+from runtime.wire.formats import CODECS, NEWEST, without_version
 
 
 @attrs.define(eq=False)
@@ -51,6 +53,14 @@ class InvalidModelName(Refused):
         )
 
 
+def _check_codec(provider: Provider, _field: object, codec: str) -> None:
+    if codec not in NEWEST:
+        known = ", ".join(CODECS)
+        raise InvalidProvider(
+            provider.name, f"speaks {codec!r}, which this refold does not know; it knows {known}"
+        )
+
+
 def _check_base_url(provider: Provider, _field: object, base_url: str) -> None:
     if provider.codec == "script":
         return
@@ -88,50 +98,57 @@ def _frozen(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 class Provider:
     """One provider; pure data that holds the name of a key's variable and never the key.
 
-    `codec` is `chat/1` or `script`. `quirks` goes into `config.extra["refold"]`, where the codec
-    reads it and the log keeps it; `defaults` are body fields that every request starts from.
-    Without `keep_alive` each request has a connection of its own. Raises `InvalidProvider` for a
-    base URL that is not http(s) or that holds a password, a query, a fragment or white space.
+    `codec` names the wire format that it speaks: `chat`, or `script` for a scripted model. A
+    version in it, as in `chat/1`, is left out: requests are written in a format's newest one.
+    `quirks` goes into `config.extra["refold"]`, where the format reads it and the log keeps it;
+    `defaults` are body fields that every request starts from. Without `keep_alive` each request
+    has a connection of its own. Raises `InvalidProvider` for an unknown codec, and for a base URL
+    that is not http(s) or that holds a password, a query, a fragment or white space.
     """
 
     name: str
-    codec: str
+    codec: str = attrs.field(converter=without_version, validator=_check_codec)
     base_url: str = attrs.field(default="", validator=_check_base_url)
     key_env: str | None = None
     quirks: Mapping[str, Any] = attrs.field(factory=dict, converter=_frozen)
     defaults: Mapping[str, Any] = attrs.field(factory=dict, converter=_frozen)
     keep_alive: bool = True
 
+    @property
+    def format(self) -> WireFormat:
+        """What its requests are written in."""
+        return NEWEST[self.codec]
+
 
 # llama.cpp looks for a peer that left only when it has something to send, hence the pings; and it
 # sometimes closes a kept connection just as the next request arrives.
 _LOCAL = Provider(
     name="local",
-    codec="chat/1",
+    codec="chat",
     base_url="http://127.0.0.1:8080/v1",
     defaults={"sse_ping_interval": 1, "cache_prompt": True},
     keep_alive=False,
 )
 _DEEPSEEK = Provider(
     name="deepseek",
-    codec="chat/1",
+    codec="chat",
     base_url="https://api.deepseek.com",
     key_env="DEEPSEEK_API_KEY",
 )
 _OPENAI = Provider(
     name="openai",
-    codec="chat/1",
+    codec="chat",
     base_url="https://api.openai.com/v1",
     key_env="OPENAI_API_KEY",
     quirks={"maxTokensKey": "max_completion_tokens"},
 )
 _OPENROUTER = Provider(
     name="openrouter",
-    codec="chat/1",
+    codec="chat",
     base_url="https://openrouter.ai/api/v1",
     key_env="OPENROUTER_API_KEY",
 )
-_OLLAMA = Provider(name="ollama", codec="chat/1", base_url="http://127.0.0.1:11434/v1")
+_OLLAMA = Provider(name="ollama", codec="chat", base_url="http://127.0.0.1:11434/v1")
 
 BUILT_IN: Mapping[str, Provider] = MappingProxyType(
     {provider.name: provider for provider in (_LOCAL, _DEEPSEEK, _OPENAI, _OPENROUTER, _OLLAMA)}
@@ -156,6 +173,11 @@ def find_provider(name: str, extra: Sequence[Provider] = ()) -> Provider:
     if name not in known:
         raise UnknownProvider(name, tuple(sorted(known)))
     return known[name]
+
+
+def spoken_by(provider: Provider | None) -> WireFormat:
+    """What requests to a provider are written in; a scripted model (None) has no record."""
+    return NEWEST["script"] if provider is None else provider.format
 
 
 def read_key(provider: Provider, environ: Mapping[str, str]) -> str | None:

@@ -7,7 +7,9 @@ from typing import assert_never
 import attrs
 
 from runtime.json import Json
-from runtime.llm.chunks import (
+from runtime.messages import Block, ReasoningBlock, TextBlock, ToolCallBlock
+from runtime.stream.chunk_order import ChunkOrderBroken
+from runtime.stream.chunks import (
     BlockEnd,
     BlockStart,
     BlockType,
@@ -20,8 +22,6 @@ from runtime.llm.chunks import (
     Usage,
     UsageChunk,
 )
-from runtime.llm.grammar import GrammarBroken
-from runtime.messages import Block, ReasoningBlock, TextBlock, ToolCallBlock
 
 _COMPLETE: frozenset[FinishKind] = frozenset(("stop", "tool-calls"))
 
@@ -111,14 +111,14 @@ class Assembler:
             growing.whole = growing.block() if block is None else block
 
     def finished(self) -> Assembled:
-        """The answer; raises `GrammarBroken` when no finish came.
+        """The answer; raises `ChunkOrderBroken` when no finish came.
 
         Tool calls are kept only in an answer that is complete: after any finish but `stop` and
         `tool-calls` the last one may be cut, so all of them go, together with what the replay state
         holds for them under `tool_calls`.
         """
         if self._finish is None:
-            raise GrammarBroken("it ended without a finish")
+            raise ChunkOrderBroken("it ended without a finish")
         kind, replay_state = self._finish.reason.kind, self._finish.replay_state
         content = self._content()
         if kind not in _COMPLETE:

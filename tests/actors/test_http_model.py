@@ -15,10 +15,12 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from actors.wire import HttpModel, Model, Stream, Timeouts, open_client
-from runtime.llm.chunks import Chunk, Finish, TextDelta
-from runtime.llm.failures import Failure, LlmFailure
-from runtime.llm.providers import (
+from actors.http_model import HttpModel, open_client
+from actors.http_stream import Timeouts
+from actors.model import Model, Stream
+from runtime.stream.chunks import Chunk, Finish, TextDelta
+from runtime.stream.failures import Failure, LlmFailure
+from runtime.wire.providers import (
     BUILT_IN,
     InvalidModelName,
     InvalidProvider,
@@ -28,6 +30,7 @@ from runtime.llm.providers import (
     read_key,
     split_model,
 )
+from tests.agents import opened
 from tests.fake_server import (
     DONE,
     Ending,
@@ -53,7 +56,7 @@ def provider_at(url: str, *, keep_alive: bool = True) -> Provider:
 
 async def ask(model: Model, body: bytes = b"{}", seen: list[Chunk] | None = None) -> str:
     seen = [] if seen is None else seen
-    async with model.open(body) as answer_:
+    async with opened(model, body) as answer_:
         while chunks := await answer_.receive():
             seen += chunks
     return text_of(seen)
@@ -67,7 +70,7 @@ def text_of(chunks: Sequence[Chunk]) -> str:
 async def open_answer(server: FakeServer) -> AsyncIterator[Stream]:
     async with (
         open_client() as client,
-        HttpModel(provider_at(server.url), client).open(b"{}") as answer_,
+        opened(HttpModel(provider_at(server.url), client)) as answer_,
     ):
         yield answer_
 
@@ -450,7 +453,7 @@ async def test_the_server_sees_a_cancellation_at_once(step: Step) -> None:
 async def test_the_server_sees_an_early_leave_at_once() -> None:
     with FakeServer(stream(delta(content="a"), delta(content="b"), ending="hang")) as server:
         async with open_client() as client:
-            async with HttpModel(provider_at(server.url), client).open(b"{}") as answer_:
+            async with opened(HttpModel(provider_at(server.url), client)) as answer_:
                 await answer_.receive()
             assert await trio.to_thread.run_sync(server.peer_left.wait, 10)
 
@@ -459,7 +462,7 @@ async def test_an_error_of_the_reader_passes_through_as_it_is() -> None:
     with FakeServer(stream(delta(content="a"), ending="hang")) as server:
         async with open_client() as client:
             with pytest.raises(KeyError, match="mine"):
-                async with HttpModel(provider_at(server.url), client).open(b"{}"):
+                async with opened(HttpModel(provider_at(server.url), client)):
                     raise KeyError("mine")
 
 
@@ -470,12 +473,12 @@ async def test_no_way_of_leaving_disturbs_the_garbage_collector() -> None:
             model = HttpModel(provider_at(server.url), client)
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                async with model.open(b"{}"):
+                async with opened(model):
                     pass
-                async with model.open(b"{}") as answer_:
+                async with opened(model) as answer_:
                     await answer_.receive()
                 with trio.CancelScope() as scope:
-                    async with model.open(b"{}") as answer_:
+                    async with opened(model) as answer_:
                         await answer_.receive()
                         scope.cancel()
                         while True:

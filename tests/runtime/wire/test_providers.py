@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.llm.failures import LlmFailure
-from runtime.llm.providers import (
+from runtime.stream.failures import LlmFailure
+from runtime.wire.providers import (
     BUILT_IN,
     InvalidProvider,
     Provider,

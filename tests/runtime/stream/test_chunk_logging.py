@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.llm.assembler import Assembled, Assembler
-from runtime.llm.chunks import (
+from runtime.messages import ReasoningBlock, TextBlock, ToolCallBlock
+from runtime.stream.assembler import Assembled, Assembler
+from runtime.stream.chunk_logging import Trace
+from runtime.stream.chunk_order import ChunkOrder
+from runtime.stream.chunks import (
     BlockEnd,
     BlockStart,
     Chunk,
@@ -21,9 +24,6 @@ from runtime.llm.chunks import (
     Usage,
     UsageChunk,
 )
-from runtime.llm.grammar import Grammar
-from runtime.llm.trace import Trace
-from runtime.messages import ReasoningBlock, TextBlock, ToolCallBlock
 
 STOP = Finish(FinishReason("stop"))
 
@@ -153,7 +153,7 @@ def test_a_coalesced_trace_tells_what_the_stream_told(
     starts = list(dict.fromkeys(start_of(delta) for delta in told))
     ends = [end_of(start.index, told) for start in starts]
     stream: list[Chunk] = [*starts, *told, *ends, STOP]
-    trace, grammar, whole, traced = Trace(limit=limit), Grammar(), Assembler(), Assembler()
+    trace, grammar, whole, traced = Trace(limit=limit), ChunkOrder(), Assembler(), Assembler()
     now = 0.0
     for position, chunk in enumerate(stream):
         now += waits[position % len(waits)]

@@ -14,19 +14,8 @@ import attrs
 
 from runtime.errors import NotLosslessJson
 from runtime.json import Json
-from runtime.llm.chat_calls import Call, CallPiece, Calls, untold
-from runtime.llm.chat_event import (
-    as_list,
-    as_object,
-    as_string,
-    content,
-    is_json,
-    parsed,
-    readable,
-    reasoning,
-    usage,
-)
-from runtime.llm.chunks import (
+from runtime.messages import Block, ReasoningBlock, TextBlock
+from runtime.stream.chunks import (
     BlockEnd,
     BlockStart,
     Chunk,
@@ -38,9 +27,20 @@ from runtime.llm.chunks import (
     Usage,
     UsageChunk,
 )
-from runtime.llm.failures import Failure, LlmFailure, failure_from_error
-from runtime.llm.sse import SseEvent, SseSplitter
-from runtime.messages import Block, ReasoningBlock, TextBlock
+from runtime.stream.failures import Failure, LlmFailure, failure_from_error
+from runtime.wire.chat.calls import Call, CallPiece, Calls, untold
+from runtime.wire.chat.event import (
+    as_list,
+    as_object,
+    as_string,
+    content,
+    is_json,
+    parsed,
+    readable,
+    reasoning,
+    usage,
+)
+from runtime.wire.sse import SseEvent, SseSplitter
 
 # Finish reasons that mean that the server gave up; the answer before them is not whole.
 _GIVEN_UP = {"error": "SERVER", "abort": "SERVER", "insufficient_system_resource": "OVERLOADED"}

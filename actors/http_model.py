@@ -1,71 +1,27 @@
-"""The way to a provider: exact bytes out over HTTP, chunks in (design 4.1, 4.4).
+"""A model over HTTP: exact bytes out, and the answer that comes back as a stream.
 
-httpx2 keeps no limit of its own here: every wait is bounded by `actors.answer`. Whatever goes wrong
-is one `LlmFailure`.
+httpx2 keeps no limit of its own here: every wait is bounded by a deadline of `actors.http_stream`.
+Whatever goes wrong on the way is one `LlmFailure`.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Protocol
+from contextlib import asynccontextmanager
+from typing import Any
 
 import attrs
 import httpx2
 import trio
 
-from actors.answer import (
-    ERROR_BYTES,
-    ERROR_SECONDS,
-    LINGER_SECONDS,
-    HttpStream,
-    Phase,
-    Timeouts,
-    Wait,
-    transport_failure,
-)
-from runtime.llm.chunks import Chunk
-from runtime.llm.providers import InvalidProvider, Provider, is_sendable
-
-__all__ = [
-    "CLOSE_SECONDS",
-    "ERROR_BYTES",
-    "ERROR_SECONDS",
-    "KEPT_CONNECTIONS",
-    "KEPT_SECONDS",
-    "LINGER_SECONDS",
-    "HttpModel",
-    "Model",
-    "Phase",
-    "Stream",
-    "Timeouts",
-    "close_client",
-    "make_client",
-    "open_client",
-]
+from actors.http_stream import Deadlines, HttpStream, Timeouts, transport_failure
+from actors.model import Pass, admit
+from runtime.wire.format import WireFormat
+from runtime.wire.providers import InvalidProvider, Provider, is_sendable
 
 CLOSE_SECONDS = 1.0
 KEPT_SECONDS = 30.0
 KEPT_CONNECTIONS = 20
-
-
-class Stream(Protocol):
-    """One answer as it arrives."""
-
-    async def receive(self) -> list[Chunk]:
-        """One or more chunks, or [] once the answer is complete; raises `LlmFailure`.
-
-        After a failure or a cancellation nothing more comes; leave the stream.
-        """
-        ...
-
-
-class Model(Protocol):
-    """What a request is sent to: bytes in, a stream of chunks out."""
-
-    def open(self, body: bytes) -> AbstractAsyncContextManager[Stream]:
-        """Send exactly `body`; entering and receiving raise `LlmFailure`; leaving hangs up."""
-        ...
 
 
 def make_client() -> httpx2.AsyncClient:
@@ -106,16 +62,13 @@ def _check_key(model: HttpModel, _field: object, key: str | None) -> None:
 
 
 def _check_codec(_model: HttpModel, _field: object, provider: Provider) -> None:
-    if provider.codec != "chat/1":
-        raise InvalidProvider(
-            provider.name,
-            f"speaks {provider.codec}, which HTTP does not carry; give it the codec chat/1",
-        )
+    if provider.codec == "script":
+        raise InvalidProvider(provider.name, "speaks script, which HTTP does not carry")
 
 
 @attrs.frozen
 class HttpModel:
-    """A provider of the codec `chat/1` over HTTP; `key` shows in no repr, error or log.
+    """A provider over HTTP; `key` shows in no repr, error or log.
 
     Nothing is tried again but a request that met a kept connection which turned out to be closed.
     """
@@ -128,36 +81,47 @@ class HttpModel:
     @property
     def url(self) -> str:
         """Where requests go."""
-        return self.provider.base_url.rstrip("/") + "/chat/completions"
+        return self.provider.base_url.rstrip("/") + self.format.path
+
+    @property
+    def provider_name(self) -> str:
+        return self.provider.name
+
+    @property
+    def format(self) -> WireFormat:
+        return self.provider.format
 
     @asynccontextmanager
-    async def open(self, body: bytes) -> AsyncIterator[Stream]:
+    async def open(self, body: bytes, clearance: Pass) -> AsyncIterator[HttpStream]:
         """POST exactly `body`; entering returns when the head of a streamed answer is there.
 
-        Raises `LlmFailure`. Leaving early, or being cancelled at any await, closes the connection
-        at once; leaving after the end waits at most `LINGER_SECONDS` to keep it.
+        Raises `NotAdmitted` and `LlmFailure`. Leaving early, or being cancelled at any await,
+        closes the connection at once; leaving after the end waits at most `LINGER_SECONDS` to keep
+        it.
         """
-        wait = Wait(self.url, self.timeouts)
-        answer = HttpStream(await self._post(body, wait), wait, self.key)
+        deadlines = Deadlines(self.url, self.timeouts)
+        response = await self._post(body, clearance, deadlines)
+        stream = HttpStream(response, deadlines, self.format.decoder(self.key), self.key)
         try:
-            await answer.check()
-            yield answer
+            await stream.check()
+            yield stream
         finally:
-            await answer.close()
+            await stream.close()
 
-    async def _post(self, body: bytes, wait: Wait) -> httpx2.Response:
-        attempt = _Attempt(wait)
+    async def _post(self, body: bytes, clearance: Pass, deadlines: Deadlines) -> httpx2.Response:
+        attempt = _Attempt(deadlines)
         try:
-            return await self._send(body, attempt)
+            return await self._send(body, clearance, attempt)
         except httpx2.TransportError as error:
             if attempt.socket is not None or isinstance(error, httpx2.ConnectError):
                 raise transport_failure(self.url, error) from error
         try:
-            return await self._send(body, _Attempt(wait))
+            return await self._send(body, clearance, _Attempt(deadlines))
         except httpx2.TransportError as error:
             raise transport_failure(self.url, error) from error
 
-    async def _send(self, body: bytes, attempt: _Attempt) -> httpx2.Response:
+    async def _send(self, body: bytes, clearance: Pass, attempt: _Attempt) -> httpx2.Response:
+        admit(clearance, self.provider_name, body)
         request = self.client.build_request(
             "POST",
             self.url,
@@ -166,22 +130,14 @@ class HttpModel:
             extensions={"trace": attempt.trace},
         )
         try:
-            with attempt.wait.during("connect"):
+            with attempt.deadlines.during("connect"):
                 return await self.client.send(request, stream=True)
         except BaseException:
             await attempt.abort()
             raise
 
     def _headers(self) -> dict[str, str]:
-        headers = {
-            "content-type": "application/json",
-            "accept": "text/event-stream",
-            # A compressing proxy would hold back events until its block is full.
-            "accept-encoding": "identity",
-            "user-agent": "refold",
-        }
-        if self.key is not None:
-            headers["authorization"] = f"Bearer {self.key}"
+        headers = {**self.format.headers(self.key), "user-agent": "refold"}
         if not self.provider.keep_alive:
             headers["connection"] = "close"
         return headers
@@ -191,14 +147,14 @@ class HttpModel:
 class _Attempt:
     """What httpx2 tells on the way: the socket, when it is a new one, and when it is sent to."""
 
-    wait: Wait
+    deadlines: Deadlines
     socket: Any = None
 
     async def trace(self, event: str, info: dict[str, Any]) -> None:
         if event == "connection.connect_tcp.complete":
             self.socket = info["return_value"]
         elif event in ("http11.send_request_headers.started", "http11.send_request_body.complete"):
-            self.wait.enter("silence")
+            self.deadlines.enter("silence")
 
     async def abort(self) -> None:
         """Close a new socket, which httpx2 forgets when it is cancelled in the TLS handshake."""

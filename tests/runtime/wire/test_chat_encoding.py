@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -12,7 +13,6 @@ from hypothesis import strategies as st
 from runtime.errors import NotLosslessJson
 from runtime.header import EpochHeader, LlmCallConfig, ToolSchema
 from runtime.json import Json
-from runtime.llm import chat
 from runtime.messages import (
     Block,
     Message,
@@ -22,6 +22,11 @@ from runtime.messages import (
     ToolCallBlock,
     ToolResultBlock,
 )
+from runtime.request import Request
+from runtime.wire.chat import CHAT
+from runtime.wire.chat import encode as chat
+from runtime.wire.format import ExtraRefused
+from runtime.wire.request_encoder import encode_request
 
 CONFIG = LlmCallConfig("acme", model="m-1")
 CALL = ToolCallBlock("c1", "read", '{"path": "a"}')
@@ -41,6 +46,10 @@ def assistant(*content: Block, replay: Any = None, model: str = "m-1") -> Messag
     return Message("assistant", content, Provenance("acme", model, state))
 
 
+def encode(header: EpochHeader, messages: Sequence[Message]) -> bytes:
+    return encode_request(Request(header, tuple(messages)), CHAT).body
+
+
 def wire(message: Message, call_config: LlmCallConfig = CONFIG) -> Any:
     return orjson.loads(chat.encode_message(message, call_config))
 
@@ -56,7 +65,7 @@ def test_the_whole_body_byte_for_byte() -> None:
     )
     header = EpochHeader(full, "Be brief.", (TOOL,))
 
-    body = chat.encode(header, [user(TextBlock("hé"))])
+    body = encode(header, [user(TextBlock("hé"))])
 
     assert body.decode() == (
         '{"model":"m-1","seed":11,"id_slot":0,"temperature":0.5,"max_tokens":9,"stop":["X"],'
@@ -75,14 +84,14 @@ def test_head_separator_messages_and_tail_are_the_body(system: str, count: int) 
     encoded = b",".join(chat.encode_message(m, CONFIG) for m in messages)
     separator = chat.first_separator(header) if messages else b""
 
-    body = chat.encode(header, messages)
+    body = encode(header, messages)
 
-    assert body == chat.encode_head(header) + separator + encoded + chat.TAIL
+    assert body == chat.encode_opening(header) + separator + encoded + chat.CLOSING
     assert len(orjson.loads(body)["messages"]) == count + bool(system)
 
 
 def test_what_is_not_set_is_not_sent() -> None:
-    body = orjson.loads(chat.encode(EpochHeader(CONFIG), []))
+    body = orjson.loads(encode(EpochHeader(CONFIG), []))
 
     assert list(body) == ["model", "stream", "stream_options", "messages"]
 
@@ -91,22 +100,22 @@ def test_what_is_not_set_is_not_sent() -> None:
     "key", ["model", "messages", "tools", "stream", "stream_options", "temperature", "max_tokens"]
 )
 def test_extra_cannot_set_what_has_a_field_of_its_own(key: str) -> None:
-    with pytest.raises(chat.ExtraRefused, match=key):
-        chat.encode_head(EpochHeader(config(**{key: 1})))
+    with pytest.raises(ExtraRefused, match=key):
+        chat.encode_opening(EpochHeader(config(**{key: 1})))
 
 
 def test_extra_that_is_no_object_is_refused() -> None:
     bad = LlmCallConfig("acme", model="m-1", extra=Json.of([1]))
 
-    with pytest.raises(chat.ExtraRefused, match="object"):
-        chat.encode_head(EpochHeader(bad))
+    with pytest.raises(ExtraRefused, match="object"):
+        chat.encode_opening(EpochHeader(bad))
 
 
 def test_a_quirk_renames_max_tokens() -> None:
     quirk = Json.of({"refold": {"maxTokensKey": "max_completion_tokens"}})
     header = EpochHeader(LlmCallConfig("acme", model="m-1", max_tokens=9, extra=quirk))
 
-    body = orjson.loads(chat.encode(header, []))
+    body = orjson.loads(encode(header, []))
 
     assert body["max_completion_tokens"] == 9
     assert "max_tokens" not in body
@@ -116,16 +125,16 @@ def test_a_quirk_renames_max_tokens() -> None:
 def test_a_renamed_max_tokens_is_not_sent_twice() -> None:
     both = config(refold={"maxTokensKey": "max_completion_tokens"}, max_completion_tokens=3)
 
-    with pytest.raises(chat.ExtraRefused, match="max_completion_tokens"):
-        chat.encode_head(EpochHeader(both))
+    with pytest.raises(ExtraRefused, match="max_completion_tokens"):
+        chat.encode_opening(EpochHeader(both))
 
 
 @pytest.mark.parametrize(
     "quirks", [{"other": 1}, {"maxTokensKey": "x"}, {"replayReasoning": 0}, "text"]
 )
 def test_unknown_quirks_are_refused(quirks: object) -> None:
-    with pytest.raises(chat.ExtraRefused, match="refold"):
-        chat.encode_head(EpochHeader(config(refold=quirks)))
+    with pytest.raises(ExtraRefused, match="refold"):
+        chat.encode_opening(EpochHeader(config(refold=quirks)))
 
 
 def test_text_that_json_cannot_carry_is_refused() -> None:
@@ -241,9 +250,9 @@ messages = st.builds(Message, st.sampled_from(["user", "assistant"]), st.lists(b
 def test_a_request_is_a_prefix_of_the_next(history: list[Message], system: str) -> None:
     header = EpochHeader(CONFIG, system, (TOOL,))
 
-    shorter = chat.encode(header, history[:-1]).removesuffix(chat.TAIL)
+    shorter = encode(header, history[:-1]).removesuffix(chat.CLOSING)
 
-    assert chat.encode(header, history).startswith(shorter)
+    assert encode(header, history).startswith(shorter)
 
 
 @given(messages)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from runtime.json import Json
-from runtime.llm.assembler import Assembled, Assembler
-from runtime.llm.chunks import (
+from runtime.messages import ReasoningBlock, TextBlock, ToolCallBlock
+from runtime.stream.assembler import Assembled, Assembler
+from runtime.stream.chunk_order import ChunkOrderBroken
+from runtime.stream.chunks import (
     BlockEnd,
     BlockStart,
     Chunk,
@@ -19,8 +21,6 @@ from runtime.llm.chunks import (
     Usage,
     UsageChunk,
 )
-from runtime.llm.grammar import GrammarBroken
-from runtime.messages import ReasoningBlock, TextBlock, ToolCallBlock
 
 CALL = ToolCallBlock("c", "f", "{}")
 STOP = Finish(FinishReason("stop"))
@@ -93,7 +93,7 @@ def test_an_end_without_its_block_settles_what_was_told() -> None:
 
 
 def test_an_answer_without_a_finish_is_not_finished() -> None:
-    with pytest.raises(GrammarBroken, match="finish"):
+    with pytest.raises(ChunkOrderBroken, match="finish"):
         assembler(TextDelta(0, "a")).finished()
 
 

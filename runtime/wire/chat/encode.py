@@ -1,8 +1,8 @@
-"""Encoding a request for chat completions: a pure function from header and messages to bytes.
+"""Writing a request for chat completions: pure functions from header and messages to bytes.
 
 Each message becomes one wire message whose bytes depend on the message and the config alone, and
 `messages` stands last in the body: so the bytes of a request's messages are a prefix of the next
-request's, which is what provider caches live on (design 4.2).
+request's, which is what provider caches live on.
 
 Some values change how a body is written instead of standing in it. They are quirks of a provider
 and travel in `config.extra` under the key `refold`, because whatever shapes the body is logged:
@@ -13,13 +13,11 @@ and travel in `config.extra` under the key `refold`, because whatever shapes the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import attrs
 import orjson
 
-from runtime.errors import Refused
 from runtime.header import EpochHeader, LlmCallConfig, ToolSchema
 from runtime.json import Json
 from runtime.json import encode as encode_json
@@ -33,14 +31,9 @@ from runtime.messages import (
     text_of,
     tool_calls,
 )
+from runtime.wire.format import QUIRKS, ExtraRefused
 
-NAME = "chat/1"
-"""The codec's name and version, as the log names it."""
-
-TAIL = b"]}"
-
-QUIRKS = "refold"
-"""The key of `config.extra` that is never sent."""
+CLOSING = b"]}"
 
 _OWNED = frozenset(
     ("model", "messages", "tools", "stream", "stream_options", "temperature", "max_tokens", "stop")
@@ -51,41 +44,20 @@ _QUIRKS: dict[str, object] = {
 }
 
 
-@attrs.define(eq=False)
-class ExtraRefused(Refused):
-    """A value in `config.extra` that this wire cannot send as it stands."""
-
-    key: str
-    problem: str
-
-    def __str__(self) -> str:
-        return f"config.extra: {self.key} {self.problem}"
-
-
-def encode(header: EpochHeader, messages: Sequence[Message]) -> bytes:
-    """The body of a request; `messages` is all of them, the header's own prefix included.
-
-    Raises `ExtraRefused`, and `NotLosslessJson` for text that JSON cannot carry.
-    """
-    encoded = [encode_message(message, header.config) for message in messages]
-    separator = first_separator(header) if encoded else b""
-    return encode_head(header) + separator + b",".join(encoded) + TAIL
-
-
-def encode_head(header: EpochHeader) -> bytes:
+def encode_opening(header: EpochHeader) -> bytes:
     """The body up to and including `"messages":[` and the system message, if there is one.
 
     Raises `ExtraRefused` and `NotLosslessJson`.
     """
     fields = encode_json(dict(_fields(header)))
-    head = fields.removesuffix(b"}") + b',"messages":['
+    opening = fields.removesuffix(b"}") + b',"messages":['
     if header.system:
-        head += encode_json({"role": "system", "content": header.system})
-    return head
+        opening += encode_json({"role": "system", "content": header.system})
+    return opening
 
 
 def first_separator(header: EpochHeader) -> bytes:
-    """What stands between the head and the first message."""
+    """What stands between the opening and the first message."""
     return b"," if header.system else b""
 
 
@@ -142,7 +114,7 @@ def _tool(tool: ToolSchema) -> dict[str, Any]:
 
 
 def encode_message(message: Message, config: LlmCallConfig) -> bytes:
-    """One wire message, compact; raises what `encode_head` raises.
+    """One wire message, compact; raises what `encode_opening` raises.
 
     A user message with tool results answers the call of the first one, with the role `tool`; what
     else it holds follows as text, further results behind a line that names their call. Likewise a

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from runtime.errors import RefoldError
-from runtime.llm.chunks import (
+from runtime.messages import ReasoningBlock, TextBlock, ToolCallBlock, ToolResultBlock
+from runtime.stream.chunk_order import ChunkOrder, ChunkOrderBroken
+from runtime.stream.chunks import (
     BlockEnd,
     BlockStart,
     Chunk,
@@ -18,25 +20,23 @@ from runtime.llm.chunks import (
     Usage,
     UsageChunk,
 )
-from runtime.llm.grammar import Grammar, GrammarBroken
-from runtime.messages import ReasoningBlock, TextBlock, ToolCallBlock, ToolResultBlock
 
 TEXT = BlockStart(0, "text")
 STOP = Finish(FinishReason("stop"))
 
 
 def check(*chunks: Chunk) -> None:
-    grammar = Grammar()
+    grammar = ChunkOrder()
     for chunk in chunks:
         grammar.check(chunk)
 
 
 def refused(*chunks: Chunk) -> str:
     """What is wrong with the last chunk; the ones before it are fine."""
-    grammar = Grammar()
+    grammar = ChunkOrder()
     for chunk in chunks[:-1]:
         grammar.check(chunk)
-    with pytest.raises(GrammarBroken) as caught:
+    with pytest.raises(ChunkOrderBroken) as caught:
         grammar.check(chunks[-1])
     assert isinstance(caught.value, RefoldError)
     return str(caught.value)
@@ -115,9 +115,9 @@ def test_a_broken_answer_may_leave_blocks_open(kind: FinishKind) -> None:
 
 
 def test_a_refused_chunk_changes_nothing() -> None:
-    grammar = Grammar()
+    grammar = ChunkOrder()
     grammar.check(TEXT)
-    with pytest.raises(GrammarBroken):
+    with pytest.raises(ChunkOrderBroken):
         grammar.check(BlockEnd(0, ReasoningBlock("a")))
 
     grammar.check(BlockEnd(0, TextBlock("a")))

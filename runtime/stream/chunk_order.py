@@ -7,7 +7,8 @@ from typing import assert_never
 import attrs
 
 from runtime.errors import Refused
-from runtime.llm.chunks import (
+from runtime.messages import Block, ReasoningBlock, TextBlock, ToolCallBlock
+from runtime.stream.chunks import (
     BlockEnd,
     BlockStart,
     BlockType,
@@ -18,7 +19,6 @@ from runtime.llm.chunks import (
     ToolCallDelta,
     UsageChunk,
 )
-from runtime.messages import Block, ReasoningBlock, TextBlock, ToolCallBlock
 
 _DELTAS: dict[type, BlockType] = {
     TextDelta: "text",
@@ -33,7 +33,7 @@ _BLOCKS: dict[type[Block], BlockType] = {
 
 
 @attrs.define(eq=False)
-class GrammarBroken(Refused):
+class ChunkOrderBroken(Refused):
     """A chunk that cannot stand where it came; a fault of the provider's adapter."""
 
     problem: str
@@ -42,7 +42,7 @@ class GrammarBroken(Refused):
         return f"the stream of chunks is not well formed: {self.problem}"
 
 
-class Grammar:
+class ChunkOrder:
     """Checks the chunks of one answer, one after the other.
 
     An index is never negative and starts once; a delta and an end need an open block of their own
@@ -57,9 +57,9 @@ class Grammar:
         self._finished = False
 
     def check(self, chunk: Chunk) -> None:
-        """Take note of `chunk`, or raise `GrammarBroken` and stay as before."""
+        """Take note of `chunk`, or raise `ChunkOrderBroken` and stay as before."""
         if self._finished:
-            raise GrammarBroken(f"{type(chunk).__name__} after the finish")
+            raise ChunkOrderBroken(f"{type(chunk).__name__} after the finish")
         match chunk:
             case BlockStart():
                 self._start(chunk)
@@ -76,18 +76,18 @@ class Grammar:
 
     def _start(self, chunk: BlockStart) -> None:
         if chunk.index < 0:
-            raise GrammarBroken(f"block {chunk.index} has a negative index")
+            raise ChunkOrderBroken(f"block {chunk.index} has a negative index")
         if chunk.index in self._started:
-            raise GrammarBroken(f"block {chunk.index} starts twice")
+            raise ChunkOrderBroken(f"block {chunk.index} starts twice")
         self._started[chunk.index] = chunk.block_type
         self._open.add(chunk.index)
 
     def _inside(self, index: int, block_type: BlockType | None) -> None:
         if index not in self._open:
-            raise GrammarBroken(f"block {index} is not open")
+            raise ChunkOrderBroken(f"block {index} is not open")
         if block_type != self._started[index]:
             started = self._started[index]
-            raise GrammarBroken(f"block {index} is {started}, but {block_type} came for it")
+            raise ChunkOrderBroken(f"block {index} is {started}, but {block_type} came for it")
 
     def _end(self, chunk: BlockEnd) -> None:
         block = chunk.block
@@ -97,11 +97,11 @@ class Grammar:
 
     def _usage(self) -> None:
         if self._has_usage:
-            raise GrammarBroken("usage comes twice")
+            raise ChunkOrderBroken("usage comes twice")
         self._has_usage = True
 
     def _finish(self, chunk: Finish) -> None:
         if self._open and chunk.reason.kind not in ("aborted", "error"):
             blocks = ", ".join(map(str, sorted(self._open)))
-            raise GrammarBroken(f"{chunk.reason.kind} while block {blocks} is open")
+            raise ChunkOrderBroken(f"{chunk.reason.kind} while block {blocks} is open")
         self._finished = True
