@@ -235,7 +235,6 @@ class Agent:
         Only what is durable, unless `durable=False`. Raises `NoSuchPosition` where the log does not
         reach `from_seq` yet.
         """
-        check_seq("from_seq", from_seq)
         check_position(from_seq, self.log.live.session.next_seq)
         check_switch("durable", durable)
         return Subscription(self._feed, self._open_reader, from_seq, durable=durable)
