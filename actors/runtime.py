@@ -111,8 +111,9 @@ class Runtime:
         With `continue_` an interrupted turn that did not answer its input gets one recovery turn,
         and pending prompts start a turn at once; without it they join the next turn.
 
-        Raises `NotFound`, `SessionBusy`, `LogCorrupt`, `HistoryUnbalanced`, and what is wrong
-        with the options.
+        Raises `NotFound`, `SessionBusy`, `LogCorrupt`, what is wrong with the options, and what a
+        session cannot go on with: `HistoryUnbalanced` and `HistoryUnreadable`, which name the
+        `turn/end` to fork at instead, and `InvalidEvent` for what no reader here takes.
         """
         given = parse_options(options)
         check_switch("continue_", continue_)
@@ -131,7 +132,7 @@ class Runtime:
 
         By default the last one. The parent is not changed and may be running. Raises
         `NoForkPoint` with the nearest `turn/end` before any other seq, else as `resume`; of a
-        refusal no session is left. `HistoryUnbalanced` names the `turn/end` to fork at instead.
+        refusal no session is left.
         """
         given = parse_options(options)
         check_optional_text("name", name)

@@ -50,7 +50,8 @@ class Grant(Protocol):
     def events(self, earlier: Collection[str]) -> Iterator[Event]:
         """The events that stood in the log when the grant was taken, in order.
 
-        Those that are not of the `earlier` types may be left out before the last sealed step.
+        Those that are not of the `earlier` types may be left out before the last sealed step, but
+        for what a reader of the whole log would refuse: it must be refused here, too.
         """
         ...
 

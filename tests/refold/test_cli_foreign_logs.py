@@ -113,3 +113,32 @@ async def test_a_fork_of_a_session_whose_inbox_was_used_is_sound(tmp_path: Path)
     for name in names:
         assert check(store, name, 0)["findings"] == []
         assert store.run("repair", name, "--yes").code == 0
+
+
+@pytest.mark.parametrize(
+    "command", [["show"], ["usage"], ["verify", "--allow-unsealed"], ["export", "-"], ["sessions"]]
+)
+def test_events_of_another_version_are_shown_like_others(
+    any_store: CliStore, tmp_path: Path, command: list[str]
+) -> None:
+    calm = turn(1, "c")
+    odd = [
+        *[line.having(more=1) if not line.fields else line for line in calm[:-1]],
+        end(1).having(reason={"kind": "handed-over"}, cost=1),
+    ]
+    said = []
+    for name, lines in (("odd", odd), ("calm", calm)):
+        write(any_store.address, lines, name)
+        named = [name if part == "-" else part for part in command]
+        arguments = named if command[0] in ("sessions", "export") else [*command, name]
+        ran = any_store.run(*arguments)
+        said.append((ran.code, ran.err.replace(name, "")))
+    assert said[0] == said[1]
+
+
+def test_a_kind_that_is_not_known_is_shown_as_it_is(any_store: CliStore) -> None:
+    start = begin(1)[0].having(trigger={"kind": "timer", "source": {"kind": "user"}})
+    write(any_store.address, [start, end(1).having(reason={"kind": "handed-over"})])
+    told = any_store.run("show", "odd").out
+    assert "turn 1, set off as 'timer'" in told
+    assert "turn 1 ended as 'handed-over'" in told

@@ -175,13 +175,17 @@ def _by(source: Source) -> str:
 
 
 def _set_off(kind: str) -> str:
-    return {"message": "set off by a message", "injection": "set off by injected context"}.get(
-        kind, "after a recovery"
-    )
+    told = {
+        "message": "set off by a message",
+        "injection": "set off by injected context",
+        "recovery": "after a recovery",
+    }
+    return told.get(kind, f"set off as {kind!r}")  # another version may know other kinds
 
 
 def _ended(reason: EndReason) -> str:
-    match reason.kind:
+    kind: str = reason.kind  # another version may know other kinds
+    match kind:
         case "completed":
             return "completed"
         case "aborted":
@@ -199,6 +203,7 @@ def _ended(reason: EndReason) -> str:
             return f"rejected ({reason.reason})"
         case "budget":
             return f"ended at its budget of {reason.limit}"
+    return f"ended as {kind!r}"
 
 
 def _header_note(written: EpochHeader, why: str, before: EpochHeader | None) -> str:
