@@ -21,7 +21,20 @@ import trio
 
 import refold
 from actors.seam_log import SeamLog
-from refold import Call, Delay, Fail, InvalidOption, Provider, RefoldError, Say, Script, Seams
+from refold import (
+    Call,
+    Delay,
+    Deny,
+    Fail,
+    GoOn,
+    InvalidOption,
+    Provider,
+    RefoldError,
+    Say,
+    Script,
+    Seams,
+    Submit,
+)
 from runtime.envelope import Event
 from runtime.errors import InvalidSessionId, NotLosslessJson
 from runtime.events import InboxRemoved, ToolResult
@@ -652,6 +665,121 @@ async def test_what_is_no_text_never_reaches_the_log() -> None:
             with pytest.raises(TypeError, match="is text, not NoneType"):
                 await tell(nothing)
         assert (await agent.ask("hello")).text == "hi"
+
+
+WRONG_ARGUMENTS: dict[str, tuple[Callable[[refold.Runtime, refold.Agent, Any], Any], Any, str]] = {
+    "a key": (
+        lambda _, agent, value: agent.prompt("x", idempotency_key=value),
+        42,
+        "idempotency_key must be text or None, not int",
+    ),
+    "a source": (
+        lambda _, agent, value: agent.prompt("x", source=value),
+        "user",
+        "source must be a Source, not str",
+    ),
+    "a plugin": (
+        lambda _, agent, value: agent.inject("x", plugin=value),
+        5,
+        "plugin must be text, not int",
+    ),
+    "a list to remove": (
+        lambda _, agent, value: agent.remove(value),
+        [1],
+        "seq must be a seq, which is an integer from 0, not list",
+    ),
+    "text to edit": (
+        lambda _, agent, value: agent.edit(value, "x"),
+        "1",
+        "seq must be a seq, which is an integer from 0, not str",
+    ),
+    "a reason": (lambda _, agent, value: agent.cancel(value), 5, "reason must be text, not int"),
+    "whom to send to": (
+        lambda _, agent, value: agent.send(value, "x"),
+        "other",
+        "other must be an agent, not str",
+    ),
+    "no id": (
+        lambda runtime, _, value: runtime.resume(value),
+        None,
+        "a session's id must be text, not NoneType",
+    ),
+    "a place as text": (
+        lambda runtime, agent, value: runtime.fork(agent.session_id, at=value),
+        "5",
+        "at must be a seq, which is an integer from 0, not str",
+    ),
+    "a place between": (
+        lambda runtime, agent, value: runtime.fork(agent.session_id, at=value),
+        1.5,
+        "at must be a seq, which is an integer from 0, not float",
+    ),
+    "a name": (
+        lambda runtime, _, value: runtime.start_agent(name=value, model="script/m"),
+        5,
+        "name must be text or None, not int",
+    ),
+    "text as stop": (
+        lambda runtime, _, value: runtime.start_agent(model="script/m", stop=value),
+        "END",
+        "'stop' cannot be str; give it a list of texts, such as [\"END\"]",
+    ),
+    "a switch as temperature": (
+        lambda runtime, _, value: runtime.start_agent(model="script/m", temperature=value),
+        True,
+        "'temperature' cannot be bool; give it a number",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_ARGUMENTS)
+async def test_an_argument_of_a_wrong_type_is_refused_in_a_sentence_and_changes_nothing(
+    name: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    call, value, sentence = WRONG_ARGUMENTS[name]
+    async with refold.open("memory:", providers=[Script([Say("one"), Say("fine")])]) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+        await agent.ask("hello")
+        before = stored_events(runtime, agent.session_id)
+        with pytest.raises(RefoldError) as refused:
+            await call(runtime, agent, value)
+        assert str(refused.value) == sentence
+        assert stored_events(runtime, agent.session_id) == before
+        assert await runtime.list() == [agent.session_id]
+        await assert_goes_on(runtime, agent)
+
+
+UNCLEAN = (TextBlock(SURROGATE),)
+
+CLEANED: dict[str, Callable[[Any], Any]] = {
+    "prompt_submit": lambda _: Submit(UNCLEAN, context=UNCLEAN),
+    "pre_tool": lambda _: Deny(SURROGATE),
+    "post_tool": lambda outcome: attrs.evolve(outcome, content=UNCLEAN, context=UNCLEAN),
+    "turn_continuation": lambda _: GoOn(SURROGATE),
+}
+
+
+@pytest.mark.parametrize("kind", CLEANED)
+async def test_the_texts_of_a_seam_are_cleaned_like_those_of_a_tool(
+    kind: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    left = [kind]
+
+    async def seam(*arguments: Any) -> Any:
+        if left:
+            return CLEANED[left.pop()](arguments[-1])
+        return arguments[-1] if kind == "post_tool" else None
+
+    def reply(body: Any) -> Any:
+        return Call("count", {"upto": 2}) if len(body["messages"]) < 2 else Say("fine")
+
+    script = Script(reply)
+    async with refold.open("memory:", providers=[script]) as runtime:
+        seams = Seams(**{kind: (seam,)})
+        agent = await runtime.start_agent(model="script/m", tools=[count], seams=seams)
+        assert (await agent.ask("hello")).reason.kind == "completed"
+        await assert_goes_on(runtime, agent)
+        assert "a \ufffd b" in script.bodies[-1].decode()
 
 
 async def test_an_unknown_durability_opens_nothing(tmp_path: Path) -> None:

@@ -268,6 +268,8 @@ def test_a_registered_class_holds_what_a_reader_will_find_too() -> None:
     made = draft(Note(("a", ("b",)), [1], {"x": 0.5}))
     assert made.data == Note(["a", ["b"]], [1], {"x": 0.5})
     assert decode_line(made.at(0, 1).encoded).data == made.data
+    made = draft(Note(Json.of({"a": 1}), [], {}))
+    assert made.data.anything == decode_line(made.at(0, 1).encoded).data.anything == {"a": 1}
     lossy: list[Any] = [Note(float("nan"), [], {}), Note(object(), [], {}), Note({1: 2}, [], {})]
     for note in lossy:
         with pytest.raises(NotLosslessJson):
