@@ -160,7 +160,11 @@ def test_the_torn_tail_of_a_session_is_told_though_its_owner_s_pid_was_given_out
     any_store: CliStore,
 ) -> None:
     owned = event(0, "session/owner", term=1, owner=OWNERS["here"])
-    any_store.write("one", owned, event(1, "todo/write", todos=[]))
+    with any_store.opened() as sessions:
+        log = sessions.create(SessionHeader("one", created_at=0))
+        for encoded in (owned, event(1, "todo/write", todos=[])):  # the owner's batch is whole
+            log.append([encoded])
+        log.close()
     any_store.head("one").unlink()
     any_store.put("one", any_store.raw("one")[:-5])
     assert rows(any_store)["one"]["state"] == "torn"
