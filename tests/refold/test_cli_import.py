@@ -219,7 +219,6 @@ def test_a_torn_tail_is_left_out_and_told(
         "events": 1,
         "foreign": True,
         "leftOutBytes": len(event(1)) - 8,
-        "unusable": None,
     }
 
 
