@@ -23,8 +23,8 @@ from runtime.json import check
 from runtime.llm.chunks import Chunk
 from runtime.messages import USER, Message, Source, TextBlock
 from runtime.session import Session
-from runtime.storage.header import SessionHeader
 from runtime.storage.reader import LogReader
+from runtime.storage.session_header import Durability, SessionHeader
 from runtime.turns import Turn
 
 R = TypeVar("R")
@@ -32,7 +32,10 @@ R = TypeVar("R")
 
 @attrs.frozen
 class AgentSnapshot:
-    """An agent at one moment; parked, it has no actors."""
+    """An agent at one moment; parked, it has no actors.
+
+    `durability` is what its acknowledged events survive: `power`, `process` or `none`.
+    """
 
     session_id: str
     actors: tuple[ActorSnapshot, ...]
@@ -41,6 +44,7 @@ class AgentSnapshot:
     durable_seq: int
     observer_errors: int
     abandoned_threads: int
+    durability: Durability
 
 
 class Agent:
@@ -232,6 +236,7 @@ class Agent:
             live.durable_seq,
             self._feed.observer_errors,
             loop.abandoned_threads,
+            self._opened.durability,
         )
 
     async def park(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias, Unpack, get_args
+from typing import Unpack, get_args
 
 import attrs
 import httpx2
@@ -27,13 +27,11 @@ from runtime.errors import Refused
 from runtime.llm.chunks import Chunk
 from runtime.llm.providers import Provider, find_provider, read_key, split_model
 from runtime.storage.errors import SessionBusy
-from runtime.storage.header import SessionHeader, check_session_id
 from runtime.storage.owners import this_process
+from runtime.storage.session_header import Durability, SessionHeader, check_session_id
 
 NAMING_SECONDS, NAMING_TRIES = 0.02, 50
 """How often, and how long apart, a session is asked for whose holder has not named itself yet."""
-
-Durability: TypeAlias = Literal["power", "process", "none"]
 
 
 @attrs.define(eq=False)
@@ -106,7 +104,7 @@ class Runtime:
         with the options.
         """
         check_options(options)
-        grant = await _acquire(self.store, check_session_id(session_id))
+        grant = await _acquire(self.store, check_session_id(session_id), self._durability)
         return await self._open(grant, options, continues=continue_)
 
     async def fork(
@@ -135,7 +133,7 @@ class Runtime:
             self._find(split_model(options["model"])[0])
         await self.store.fork(check_session_id(session_id), at, header)
         try:
-            grant = await _acquire(self.store, header.id)
+            grant = await _acquire(self.store, header.id, self._durability)
             return await self._open(grant, options, continues=False)
         except Refused:
             with trio.CancelScope(shield=True):
@@ -170,7 +168,9 @@ class Runtime:
             return opened[0]
 
         async def reopen(agent: Agent) -> Opened:
-            return await run(await _acquire(self.store, agent.session_id), continues=False)
+            return await run(
+                await _acquire(self.store, agent.session_id, self._durability), continues=False
+            )
 
         opened = await run(grant, continues=continues)
         header = grant.header
@@ -220,16 +220,16 @@ class Runtime:
         await self.store.close()
 
 
-async def _acquire(store: Store, session_id: str) -> Grant:
+async def _acquire(store: Store, session_id: str, durability: Durability) -> Grant:
     """Take a session; whoever holds it without a name in its log gets a moment to write it."""
     for _ in range(NAMING_TRIES):
         try:
-            return await store.acquire(session_id)
+            return await store.acquire(session_id, durability)
         except SessionBusy as busy:
             if busy.pid is not None:
                 raise
         await trio.sleep(NAMING_SECONDS)
-    return await store.acquire(session_id)
+    return await store.acquire(session_id, durability)
 
 
 @asynccontextmanager
@@ -245,9 +245,9 @@ async def open_runtime(
     A store is found under a folder's path, `sqlite:///FILE`, or `memory:`.
 
     `providers` are records that replace built-in ones of the same name, and scripted models.
-    `durability` is what an acknowledged event of a new session survives: the loss of `power`, the
-    death of the `process`, or `none`. An agent that nobody has used for `park_after` seconds is
-    parked (None: never).
+    `durability` is what an acknowledged event survives: the loss of `power`, the death of the
+    `process`, or `none`; in a session that was made at a stronger level that level counts. An agent
+    that nobody has used for `park_after` seconds is parked (None: never).
     Leaving the block, however it is left, ends turns in hand as `disposed`, makes everything
     durable and releases the logs. One error in the block is raised as itself.
     """

@@ -40,6 +40,7 @@ from runtime.rules import last_balanced_end
 from runtime.session import Session
 from runtime.storage.errors import Fenced, LogFailed, StoreFull
 from runtime.storage.reader import LogReader
+from runtime.storage.session_header import Durability
 
 _log = logging.getLogger("refold")
 
@@ -70,6 +71,7 @@ class Opened:
     loop: AgentLoop
     ref: Ref[Any]
     tree: Supervisor
+    durability: Durability
     stop: trio.Event = attrs.field(factory=trio.Event)
     stopped: trio.Event = attrs.field(factory=trio.Event)
     failure: list[Exception] = attrs.field(factory=list)
@@ -112,7 +114,7 @@ async def open_session(
                 source: StartSource = "startup" if live.session.header is None else "resume"
                 loop = AgentLoop(log, make, source, continues=continues)
                 ref = await tree.start(loop.run, spec=_LOOP)
-                opened = Opened(log, loop, ref, tree)
+                opened = Opened(log, loop, ref, tree, grant.durability)
                 task_status.started(opened)
                 await opened.stop.wait()
                 await loop.cancel(EndReason("disposed"))

@@ -91,7 +91,7 @@ class LoopInstance:
         prefix = await self._session_prefix()
         await self._pre_step(turn, prefix, claims)
         boundary = await self._open_step(turn, claims)
-        await self._write_header(await self._call_config(), prefix)
+        await self._write_marker(await self._call_config(), prefix)
         answer = await self.dispatch.dispatch(boundary)
         if answer.finish == "content-filter":
             text = "the provider withheld its answer; ask in another way"
@@ -170,7 +170,7 @@ class LoopInstance:
             config = await seam(config)
         return config
 
-    async def _write_header(self, config: LlmCallConfig, prefix: tuple[Message, ...]) -> None:
+    async def _write_marker(self, config: LlmCallConfig, prefix: tuple[Message, ...]) -> None:
         """Write the header that is owed: always the instance's first, later only a changed one."""
         header = EpochHeader(config, self.options.system, self.options.schemas(), prefix)
         folded = self.log.live.session.header

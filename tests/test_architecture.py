@@ -59,7 +59,7 @@ def test_runtime_has_no_tasks_no_threads_no_clock_and_no_network() -> None:
 
 
 def test_the_command_line_knows_stores_by_their_addresses_alone() -> None:
-    kinds = {"JsonlFolder", "SqliteFile", "Layout", "SqliteLayout", "LogFiles"}
+    kinds = {"JsonlFolder", "SqliteFile", "FolderNames", "SqliteNames", "LogFiles"}
     found = {
         (path.name, alias.name)
         for folder in ("refold/cli", "refold/chat")

@@ -1,4 +1,4 @@
-"""The contract of a store (design 5.1).
+"""The contract of a store .
 
 There is no "unknown" outcome: a store resolves it or keeps waiting, and an append whose outcome
 cannot be known poisons its grant. Reading never needs a grant and never changes a file.
@@ -14,8 +14,8 @@ import attrs
 from runtime.envelope import Event
 from runtime.errors import Broken
 from runtime.events import SessionRecovered
-from runtime.storage.header import SessionHeader
 from runtime.storage.reader import LogReader
+from runtime.storage.session_header import Durability, SessionHeader
 
 
 @attrs.frozen
@@ -31,6 +31,11 @@ class Grant(Protocol):
 
     @property
     def header(self) -> SessionHeader: ...
+
+    @property
+    def durability(self) -> Durability:
+        """What its acknowledged events survive: never less than the header says."""
+        ...
 
     @property
     def term(self) -> int:
@@ -85,8 +90,11 @@ class Store(Protocol):
         """A new session; raises `AlreadyExists`. It leaves no trace before its first append."""
         ...
 
-    async def acquire(self, session_id: str) -> Grant:
-        """Open for writing and repair; raises `NotFound`, `SessionBusy`, `LogCorrupt`."""
+    async def acquire(self, session_id: str, durability: Durability = "none") -> Grant:
+        """Open for writing and repair; raises `NotFound`, `SessionBusy`, `LogCorrupt`.
+
+        Of `durability` and the level in the log's header the stronger counts.
+        """
         ...
 
     async def fork(self, source: str, at: int | None, header: SessionHeader) -> None:

@@ -20,8 +20,8 @@ from runtime.storage import (
     OS,
     ForeignLog,
     LogCorrupt,
+    MaintainedStore,
     Scan,
-    Sessions,
     check_session_id,
 )
 from runtime.storage.files import remove, reported, write_file
@@ -52,12 +52,12 @@ def command(
     *,
     session: str,
     file: Path | None,
-    to: Sessions | None,
+    to: MaintainedStore | None,
     wanted: str | None,
     readable: bool,
     force: bool,
     as_json: bool,
-    store: Sessions,
+    store: MaintainedStore,
 ) -> None:
     """The stored bytes of a session, as a log file or into another store.
 
@@ -93,7 +93,7 @@ def command(
 
 
 def _check_usage(
-    file: Path | None, to: Sessions | None, wanted: str | None, *, as_json: bool
+    file: Path | None, to: MaintainedStore | None, wanted: str | None, *, as_json: bool
 ) -> None:
     if file is not None and to is not None:
         raise click.UsageError("give FILE or --to, not both")
@@ -130,7 +130,7 @@ def _read(place: Place, *, readable: bool) -> Taken:
         return _before(place, damage, readable=readable)
     stored = place.store.raw(place.session)
     lines = lines_of(stored, found)
-    start = found.records[0].offset if found.records else found.end
+    start = found.records[0].offset if found.records else found.end.offset
     data = stored[:start] + lines
     left_out = 0 if found.torn is None else found.torn.dropped_bytes
     if left_out:
@@ -155,7 +155,7 @@ def _before(place: Place, damage: LogCorrupt, *, readable: bool) -> Taken:
     return Taken(place, found, kept.data, kept.lines, len(kept.dropped))
 
 
-def _into_store(taken: Taken, to: Sessions, wanted: str | None) -> None:
+def _into_store(taken: Taken, to: MaintainedStore, wanted: str | None) -> None:
     if taken.found.foreign:
         raise ForeignLog(taken.place.session)
     header = taken.found.header

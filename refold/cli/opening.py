@@ -13,8 +13,8 @@ from runtime.errors import RefoldError, Refused
 from runtime.storage import (
     FileCorrupt,
     LogCorrupt,
+    MaintainedStore,
     Scan,
-    Sessions,
     Torn,
     check_session_id,
     open_sessions,
@@ -62,11 +62,11 @@ class AmbiguousSession(Refused):
 class Place:
     """A session in a store."""
 
-    store: Sessions
+    store: MaintainedStore
     session: str
 
 
-def locate(store: Sessions, name: str) -> Place:
+def locate(store: MaintainedStore, name: str) -> Place:
     """Where the session that `name` names is: an id, a beginning of one, `last`, or a file.
 
     An id wins over a beginning and over `last`. Raises `InvalidSessionId`, `NoSuchSession`,
@@ -90,7 +90,7 @@ def locate(store: Sessions, name: str) -> Place:
     return Place(store, found[0])
 
 
-def check_store(store: Sessions) -> None:
+def check_store(store: MaintainedStore) -> None:
     """Raise `FileCorrupt` before anything is written to a store whose file is damaged."""
     problems = store.problems()
     if problems:
@@ -113,7 +113,7 @@ class StoredLog:
 def open_log(place: Place) -> StoredLog:
     """Read a log without changing it; a torn tail is told on standard error.
 
-    Raises `LogCorrupt` if nothing of the log is readable, and what `Sessions.read` raises.
+    Raises `LogCorrupt` if nothing of the log is readable, and what `MaintainedStore.read` raises.
     """
     try:
         log = StoredLog(place, place.store.read(place.session), None)
@@ -156,7 +156,7 @@ class ReadLog:
             raise self.damage
 
 
-def read_log(store: Sessions, name: str) -> ReadLog:
+def read_log(store: MaintainedStore, name: str) -> ReadLog:
     """Locate and open a log and decode its events; raises as `locate` and `open_log` do."""
     log = open_log(locate(store, name))
     events: list[Event] = []

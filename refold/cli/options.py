@@ -13,7 +13,7 @@ from refold.cli.exits import USAGE
 from refold.config import load_config
 from runtime.config import Config
 from runtime.errors import Refused
-from runtime.storage import Sessions, open_sessions
+from runtime.storage import MaintainedStore, open_sessions
 from runtime.storage.address import MEMORY
 
 STORE = "FOLDER|sqlite:///FILE"
@@ -49,7 +49,7 @@ def chosen_config() -> Config:
 
 def opened_store(
     ctx: click.Context, _param: click.Parameter, address: str | None
-) -> Sessions | None:
+) -> MaintainedStore | None:
     """The store at an address, let go of when the command is over.
 
     Raises `NoSuchStore`, `StoreInMemory`.

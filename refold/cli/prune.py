@@ -20,7 +20,7 @@ from refold.cli.state import Row, newest_first, read_row
 from refold.render import plural, table
 from runtime.errors import Refused
 from runtime.moments import utc
-from runtime.storage import Sessions
+from runtime.storage import MaintainedStore
 
 _UNITS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
@@ -81,7 +81,7 @@ def command(
     dry_run: bool,
     yes: bool,
     as_json: bool,
-    store: Sessions,
+    store: MaintainedStore,
 ) -> None:
     """Remove the sessions whose last activity was long ago, for good.
 
@@ -113,7 +113,7 @@ def command(
     ctx.exit(tell([*_remove(store, old)], as_json=as_json))
 
 
-def _older(store: Sessions, than: int, *, damaged: bool) -> Iterator[Old]:
+def _older(store: MaintainedStore, than: int, *, damaged: bool) -> Iterator[Old]:
     """The sessions whose last activity was at `than` (epoch ms) or before, the oldest first."""
     names = [*reversed(newest_first(store))]
     for name in watched(names, lambda name: f"reading {name}"):
@@ -125,7 +125,7 @@ def _older(store: Sessions, than: int, *, damaged: bool) -> Iterator[Old]:
             yield Old(name, row, since)
 
 
-def _remove(store: Sessions, old: list[Old]) -> Iterator[Removal]:
+def _remove(store: MaintainedStore, old: list[Old]) -> Iterator[Removal]:
     """Delete them but for those that changed after the listing; a question may wait for long."""
     listed = {found.name: found for found in old}
 
@@ -139,7 +139,7 @@ def _remove(store: Sessions, old: list[Old]) -> Iterator[Removal]:
         yield attrs.evolve(removal, known=listed[removal.session].known)
 
 
-def _since(store: Sessions, name: str, row: Row) -> int:
+def _since(store: MaintainedStore, name: str, row: Row) -> int:
     last = row.counts.last_activity
     written = store.written_at(name) // 1_000_000
     return written if last is None or row.state in BAD else last

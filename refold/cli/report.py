@@ -17,7 +17,8 @@ from runtime.events import Owner, SessionRecovered
 from runtime.repair import interrupted_turn_closers
 from runtime.rules import broken_rules, last_balanced_end, unanswered
 from runtime.storage import LogCorrupt, Scan, Torn
-from runtime.storage.head import Beside, Head
+from runtime.storage.beside import Sidecars
+from runtime.storage.durable_mark import DurableMark
 
 
 @attrs.frozen
@@ -36,7 +37,7 @@ class Report:
     events: int = 0
     foreign: bool = False
     torn: Torn | None = None
-    head: Head | None = None
+    head: DurableMark | None = None
     head_damaged: bool = False
     quarantine: tuple[tuple[str, int | None], ...] = ()
     broken: tuple[RuleBroken, ...] = ()
@@ -117,10 +118,10 @@ def examine(place: Place) -> Report:
     return _read(report, found)
 
 
-def _with_beside(report: Report, beside: Beside) -> Report:
+def _with_beside(report: Report, beside: Sidecars) -> Report:
     quarantine = tuple((name, None) for name in beside.quarantine)
     return attrs.evolve(
-        report, head=beside.head, head_damaged=beside.head_damaged, quarantine=quarantine
+        report, head=beside.mark, head_damaged=beside.mark_damaged, quarantine=quarantine
     )
 
 

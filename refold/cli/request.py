@@ -17,7 +17,7 @@ from runtime.difference import request_as_json
 from runtime.llm.providers import Provider, UnknownProvider, find_provider
 from runtime.llm.wires import WIRES
 from runtime.steps import find_step
-from runtime.storage import Sessions
+from runtime.storage import MaintainedStore
 
 
 @click.command("request")
@@ -29,7 +29,9 @@ from runtime.storage import Sessions
 @click.option("--curl", "form", flag_value="curl", help="Print a curl command that sends it again.")
 @json_option
 @store_option
-def command(session: str, step: str, form: str | None, as_json: bool, store: Sessions) -> None:
+def command(
+    session: str, step: str, form: str | None, as_json: bool, store: MaintainedStore
+) -> None:
     """The exact request of a step, rebuilt from the log.
 
     By default its canonical form, indented. Whether its digests match the seal in the log is said

@@ -16,7 +16,7 @@ from refold.cli.transcript import transcript
 from refold.render import shortened, styled, visible_json, visible_line
 from runtime.envelope import Event, decode_line
 from runtime.moments import utc
-from runtime.storage import LogReader, SessionHeader, Sessions
+from runtime.storage import LogReader, MaintainedStore, SessionHeader
 
 DATA = 100
 """How many characters of an event's data `--events` shows; `--json` has all of it."""
@@ -52,7 +52,7 @@ def command(
     from_seq: int,
     follow: bool,
     as_json: bool,
-    store: Sessions,
+    store: MaintainedStore,
 ) -> None:
     """A readable transcript of a session, or its raw events; with --from, those from a seq on.
 

@@ -14,10 +14,10 @@ from runtime.events import SURFACE, Owner, TurnStart
 from runtime.json import clean_text
 from runtime.storage import (
     LogCorrupt,
+    MaintainedStore,
     NotFound,
     Scan,
     SessionHeader,
-    Sessions,
     StoreRefused,
     Torn,
     Unavailable,
@@ -61,12 +61,12 @@ class Row:
     damage: LogCorrupt | None = None
 
 
-def newest_first(store: Sessions) -> list[str]:
+def newest_first(store: MaintainedStore) -> list[str]:
     """What the logs of a store are called, the one written to last first; raises `Unavailable`."""
     return sorted(store.names(), key=lambda name: (store.written_at(name), name), reverse=True)
 
 
-def read_row(store: Sessions, file: str) -> Row:
+def read_row(store: MaintainedStore, file: str) -> Row:
     """The session of a log, or what stands in its place."""
     try:
         return _read(store.read(file))

@@ -11,7 +11,7 @@ import attrs
 
 from refold.cli.exits import CANNOT_OPEN
 from runtime.errors import Refused
-from runtime.storage import Sessions
+from runtime.storage import MaintainedStore
 from runtime.storage.files import reported
 
 _MAGIC = b"SQLite format 3\0"
@@ -49,7 +49,7 @@ class DraftTaken(Refused):
         )
 
 
-def check_target(file: Path, source: Sessions) -> None:
+def check_target(file: Path, source: MaintainedStore) -> None:
     """Raise `NoPlaceForExport` if writing `file` would destroy or disturb anything but a file.
 
     `source` is the store that is exported from; no folder of it is written to. Raises `DraftTaken`
@@ -64,7 +64,7 @@ def check_target(file: Path, source: Sessions) -> None:
             raise DraftTaken(str(file), str(draft))
 
 
-def _objections(file: Path, source: Sessions) -> Iterator[str]:
+def _objections(file: Path, source: MaintainedStore) -> Iterator[str]:
     kind = _kind(file)
     if kind == "link":
         yield "a symbolic link"

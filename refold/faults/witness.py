@@ -8,11 +8,12 @@ from pathlib import Path
 import attrs
 
 from actors.stores import EmbeddedStore, Grant, Progress, Store
-from refold.faults.disk import RecordingDisk
+from refold.faults.recording import RecordingDisk
 from runtime.envelope import Event
 from runtime.errors import Broken
 from runtime.events import SessionRecovered
 from runtime.storage import JsonlFolder, LogReader, Port, SessionHeader
+from runtime.storage.session_header import Durability
 
 Acknowledge = Callable[[str, int, bytes], None]
 
@@ -43,8 +44,9 @@ class Witnessed:
     async def create(self, header: SessionHeader) -> Grant:
         return _WitnessedGrant(await self.inner.create(header), self.acknowledge)
 
-    async def acquire(self, session_id: str) -> Grant:
-        return _WitnessedGrant(await self.inner.acquire(session_id), self.acknowledge)
+    async def acquire(self, session_id: str, durability: Durability = "none") -> Grant:
+        grant = await self.inner.acquire(session_id, durability)
+        return _WitnessedGrant(grant, self.acknowledge)
 
     async def fork(self, source: str, at: int | None, header: SessionHeader) -> None:
         await self.inner.fork(source, at, header)
@@ -80,6 +82,10 @@ class _WitnessedGrant:
     @property
     def header(self) -> SessionHeader:
         return self._inner.header
+
+    @property
+    def durability(self) -> Durability:
+        return self._inner.durability
 
     @property
     def term(self) -> int:

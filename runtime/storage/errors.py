@@ -13,7 +13,7 @@ from runtime.errors import Broken, Refused
 from runtime.moments import utc
 
 if TYPE_CHECKING:
-    from runtime.storage.tail import Scan
+    from runtime.storage.scan import Scan
 
 
 @attrs.define(eq=False)
@@ -55,9 +55,9 @@ class SessionBusy(Refused):
     """
 
     session: str
-    pid: int | None
-    host: str | None
-    since: int | None
+    pid: int | None = None
+    host: str | None = None
+    since: int | None = None
     here: bool = False
 
     def __str__(self) -> str:

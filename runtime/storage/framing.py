@@ -16,7 +16,7 @@ import attrs
 import orjson
 
 from runtime.json import encode
-from runtime.storage.header import SessionHeader, unparse_header
+from runtime.storage.session_header import SessionHeader, unparse_header
 
 COVERED = 17
 """Where the bytes under a line's checksum begin."""

@@ -25,7 +25,7 @@ from runtime.llm.chat import ExtraRefused
 from runtime.llm.providers import UnknownProvider
 from runtime.messages import Message, Source, TextBlock, text_of, tool_calls
 from runtime.storage.errors import LogFailed
-from runtime.storage.memory import MemoryPort
+from runtime.storage.jsonl.memory import MemoryPort
 from tests.agents import (
     assert_sound,
     count,

@@ -19,14 +19,15 @@ from actors.kernel import ActorCrashed, Spec, open_supervisor
 from actors.log_writer import log_writer
 from actors.session_log import LiveLog, SessionLog
 from actors.stores import EmbeddedStore, open_store
-from actors.stores.files import SIDE_BY_SIDE, WHOLE_FILE_SYSTEM, FileWriting
+from actors.stores.committer import SIDE_BY_SIDE
 from refold import Say, Script
 from runtime.envelope import draft
 from runtime.events import Owner, TodoWrite
 from runtime.storage.errors import LogFailed, StoreFull
-from runtime.storage.header import SessionHeader
-from runtime.storage.jsonl import JsonlFolder
+from runtime.storage.jsonl.file_rounds import WHOLE_FILE_SYSTEM, FileRounds
+from runtime.storage.jsonl.folder import JsonlFolder
 from runtime.storage.port import OS, Port
+from runtime.storage.session_header import SessionHeader
 
 TODO = draft(TodoWrite(()))
 OWNER = Owner("test", 1, "boot")
@@ -255,7 +256,7 @@ async def test_the_file_system_is_synced_though_the_first_log_has_nothing_new(
     logs = [folder.create(SessionHeader(f"s{n}", 0)) for n in range(WHOLE_FILE_SYSTEM)]
     for log in logs[1:]:
         log.append([TODO.at(0, 0).encoded])
-    done = FileWriting(threaded=True).sync(logs)
+    done = folder.rounds.sync(logs, lambda syncs: [sync() for sync in syncs])
     assert (done.failures, disk.whole) == ({}, 1)
     assert [log.durable_seq for log in logs] == [-1, *[0] * (WHOLE_FILE_SYSTEM - 1)]
     for log in logs:
@@ -341,7 +342,7 @@ async def test_a_surprise_in_one_log_is_that_logs_end_and_no_other(tmp_path: Pat
 
 
 async def test_a_surprise_in_a_round_ends_the_logs_in_it_and_not_the_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def surprise(*_: object, **__: object) -> None:
         raise ValueError("nobody thought of this")
@@ -351,11 +352,12 @@ async def test_a_surprise_in_a_round_ends_the_logs_in_it_and_not_the_thread(
         async with storing(tmp_path) as store:
             for operation in ("write", "sync"):
                 with monkeypatch.context() as patch, suppress(LogFailed, ExceptionGroup):
-                    patch.setattr(FileWriting, operation, surprise)
+                    patch.setattr(FileRounds, operation, surprise)
                     async with writing(store, operation) as log:
                         await surprised(log)
                         surprises += 1
             assert surprises == 2
+            assert caplog.text.count("in surprise\n") == 2  # each with its traceback, once
             async with writing(store, "good") as good:
                 await good.append(TODO, flush=True)
 

@@ -24,8 +24,8 @@ from runtime.storage.errors import (
 )
 from runtime.storage.files import exists, reported
 from runtime.storage.port import Port
-from runtime.storage.sqlite.layout import SqliteLayout
-from runtime.storage.sqlite.making import (
+from runtime.storage.sqlite.names import SqliteNames
+from runtime.storage.sqlite.schema import (
     BUSY_SECONDS,
     WAL_BYTES,
     connect,
@@ -47,7 +47,7 @@ class Database:
     Raises `StoreRefused`, `StoreFull`, `Unavailable`, `FileCorrupt`, `LogFailed`.
     """
 
-    def __init__(self, layout: SqliteLayout, port: Port) -> None:
+    def __init__(self, layout: SqliteNames, port: Port) -> None:
         self._layout, self._port = layout, port
         self._writing, self._reading = threading.Lock(), threading.Lock()
         self._writer: sqlite3.Connection | None = None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from refold.faults import Image, Kind, RecordingDisk, Seen, crash_states, recovery_states
-from refold.faults.disk import Entry, Mark, Sync, SyncFolder, Truncate, Write
+from refold.faults.recording import Entry, Mark, Sync, SyncFolder, Truncate, Write
 
 FOLDER, FILE, OTHER = Path("/f"), Path("/f/one"), Path("/f/two")
 

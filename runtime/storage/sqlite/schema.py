@@ -13,7 +13,7 @@ from pathlib import Path
 from runtime.storage.errors import NoStoreFile, StoreRefused
 from runtime.storage.files import check_local, exists, make_folder, remove
 from runtime.storage.port import Port
-from runtime.storage.sqlite.layout import SqliteLayout
+from runtime.storage.sqlite.names import SqliteNames
 
 OLDEST = (3, 37, 0)
 """The first version with strict tables."""
@@ -53,7 +53,7 @@ COMMIT;
 """
 
 
-def is_there(port: Port, layout: SqliteLayout) -> bool:
+def is_there(port: Port, layout: SqliteNames) -> bool:
     """Whether the file is there; raises `StoreRefused` if it is no plain file."""
     path = layout.path
     if not exists(port, path):
@@ -68,7 +68,7 @@ def is_there(port: Port, layout: SqliteLayout) -> bool:
     return True
 
 
-def make_file(port: Port, layout: SqliteLayout) -> None:
+def make_file(port: Port, layout: SqliteNames) -> None:
     """Make the file, whole or not at all, unless it is there; raises `OSError`, `StoreRefused`."""
     if sqlite3.sqlite_version_info < OLDEST:
         found = f"for SQLite 3.37 or newer, and this Python has {sqlite3.sqlite_version}"
@@ -81,7 +81,7 @@ def make_file(port: Port, layout: SqliteLayout) -> None:
         remove(port, draft)
 
 
-def _make(port: Port, layout: SqliteLayout) -> None:
+def _make(port: Port, layout: SqliteNames) -> None:
     draft = layout.draft(f"{os.getpid()}-{secrets.token_hex(4)}")
     port.close(port.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL))
     with closing(connect(draft, "rw")) as db:
@@ -100,7 +100,7 @@ def _make(port: Port, layout: SqliteLayout) -> None:
     port.sync_directory(layout.folder)
 
 
-def _drafts(port: Port, layout: SqliteLayout) -> list[Path]:
+def _drafts(port: Port, layout: SqliteNames) -> list[Path]:
     """The other names that making the file may have left it."""
     identity = identity_of(port, layout.path)
     found = [layout.folder / name for name in port.listdir(layout.folder)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import attrs
 
-from runtime.storage.jsonl import JsonlFolder
+from runtime.storage.jsonl.folder import JsonlFolder
 from runtime.storage.port import FileStatus
 
 
