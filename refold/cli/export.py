@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from runtime.storage import (
     Scan,
     check_session_id,
 )
-from runtime.storage.files import remove, reported, write_file
+from runtime.storage.files import reported, write_file
 from runtime.storage.salvage import lines_of, salvage
 
 
@@ -165,25 +164,13 @@ def _into_store(taken: Taken, to: MaintainedStore, wanted: str | None) -> None:
 def _into_file(taken: Taken, file: Path, *, force: bool) -> None:
     """Write the file whole and durable, or leave what was there.
 
-    Without `force` its name is claimed first: of many who want it one gets it, and none overwrites
-    another's. (A hard link would refuse a taken name, too, but not every file system has them.)
+    Of many who want its name one gets it, and without `force` none overwrites another's.
     """
     with reported(file):
-        if not force:
-            _claim(file)
         try:
-            write_file(OS, file, taken.data, sync=True)
-        except BaseException:
-            if not force:
-                remove(OS, file)
-            raise
-
-
-def _claim(file: Path) -> None:
-    try:
-        OS.close(OS.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        raise FileTaken(str(file)) from None
+            write_file(OS, file, taken.data, sync=True, replace=force)
+        except FileExistsError:
+            raise FileTaken(str(file)) from None
 
 
 def _as_json(taken: Taken, session: str, where: str) -> dict[str, Any]:

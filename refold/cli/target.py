@@ -34,34 +34,15 @@ class NoPlaceForExport(Refused):
         )
 
 
-@attrs.define(eq=False)
-class DraftTaken(Refused):
-    """A file under the name that an export has before it is whole."""
-
-    exit_code = CANNOT_OPEN
-    path: str
-    draft: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.draft} is there already, as which {self.path} would be written first; "
-            "move it away, or name another file"
-        )
-
-
 def check_target(file: Path, source: MaintainedStore) -> None:
     """Raise `NoPlaceForExport` if writing `file` would destroy or disturb anything but a file.
 
-    `source` is the store that is exported from; no folder of it is written to. Raises `DraftTaken`
-    if the name is not free that the file has at first.
+    `source` is the store that is exported from; no folder of it is written to.
     """
     with reported(file):
         found = next(_objections(file, source), None)
         if found is not None:
             raise NoPlaceForExport(str(file), found)
-        draft = file.with_name(f"{file.name}.new")
-        if _kind(draft) != "absent":
-            raise DraftTaken(str(file), str(draft))
 
 
 def _objections(file: Path, source: MaintainedStore) -> Iterator[str]:
