@@ -29,7 +29,16 @@ from actors.session_log import (
 from actors.stores import Grant
 from runtime.envelope import Draft, Event, draft
 from runtime.errors import Broken, Refused
-from runtime.events import InboxQueued, Owner, SessionOwner, SessionReleased, StepStart
+from runtime.events import (
+    EndReason,
+    InboxQueued,
+    Owner,
+    SessionOwner,
+    SessionReleased,
+    StepStart,
+    TurnEnd,
+)
+from runtime.json import clean_text
 from runtime.rules import Inbox
 
 _log = logging.getLogger("refold")
@@ -143,12 +152,21 @@ class _Writer:
             return
         now = self._clock()
         timed = [(made, now) for made in opening]
-        timed += [(made, live.repair.time) for made in live.repair.closers()]
+        timed += [(made, live.repair.time) for made in self._closers()]
         events = [self._apply(made, time) for made, time in timed]
         self._write(events)
         for event in events:
             live.follow(event)
         await self._grant.sync()
+
+    def _closers(self) -> list[Draft]:
+        """What an earlier opening left open is interrupted, unless its store said why it ended."""
+        closers, why = self._live.repair.closers(), self._live.feed.interruption
+        self._live.feed.interruption = None
+        if why is not None and closers and closers[-1].type == "turn/end":
+            reason = EndReason("error", message=clean_text(str(why)), code="STORE_REFUSED")
+            closers[-1] = draft(TurnEnd(closers[-1].data.turn, reason))
+        return closers
 
     def handle(self, mail: Mail[Request]) -> None:
         """Do what one request asks; its refusal goes to its sender, a broken store to everybody."""

@@ -26,7 +26,7 @@ from actors.wire import HttpModel, Model, close_client, make_client
 from runtime.errors import Refused
 from runtime.llm.chunks import Chunk
 from runtime.llm.providers import Provider, find_provider, read_key, split_model
-from runtime.storage.errors import SessionBusy
+from runtime.storage.errors import NotFound, SessionBusy
 from runtime.storage.owners import this_process
 from runtime.storage.session_header import Durability, SessionHeader, check_session_id
 
@@ -168,9 +168,13 @@ class Runtime:
             return opened[0]
 
         async def reopen(agent: Agent) -> Opened:
-            return await run(
-                await _acquire(self.store, agent.session_id, self._durability), continues=False
-            )
+            try:
+                grant = await _acquire(self.store, agent.session_id, self._durability)
+            except NotFound:
+                if feed.progress.written_seq >= 0:
+                    raise
+                grant = await self.store.create(agent.header)  # its first batch was refused
+            return await run(grant, continues=False)
 
         opened = await run(grant, continues=continues)
         header = grant.header

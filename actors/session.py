@@ -38,7 +38,7 @@ from runtime.llm.providers import Provider
 from runtime.request import rebuild_request
 from runtime.rules import last_balanced_end
 from runtime.session import Session
-from runtime.storage.errors import Fenced, LogFailed, StoreFull
+from runtime.storage.errors import PASSING, Fenced, LogFailed
 from runtime.storage.reader import LogReader
 from runtime.storage.session_header import Durability
 
@@ -64,7 +64,7 @@ class Host:
 class Opened:
     """One session whose actors run; setting `stop` ends them, and `stopped` says that they have.
 
-    `failure` holds what an actor failed with for good.
+    `failure` holds what an actor failed with for good, or what the store refused for now.
     """
 
     log: SessionLog
@@ -75,6 +75,11 @@ class Opened:
     stop: trio.Event = attrs.field(factory=trio.Event)
     stopped: trio.Event = attrs.field(factory=trio.Event)
     failure: list[Exception] = attrs.field(factory=list)
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether another opening may go on with the session once this one has stopped."""
+        return all(isinstance(failure, PASSING) for failure in self.failure)
 
     @property
     def loop_ended(self) -> bool:
@@ -122,12 +127,17 @@ async def open_session(
         if opened is None:
             raise
         cause = _cause_of(failure)
-        _log.error("session %s has ended: %s", header.id, cause)
         opened.failure.append(cause)
-        feed.end(cause)
+        if isinstance(cause, PASSING):
+            _log.warning("session %s waits for its store: %s", header.id, cause)
+            feed.interruption = cause
+        else:
+            _log.error("session %s has ended: %s", header.id, cause)
+            feed.end(cause)
     finally:
         if opened is not None:
             opened.stopped.set()
+            feed.wake()
 
 
 def _cause_of(failure: Exception) -> Exception:
@@ -149,7 +159,7 @@ _LOOP = Spec(
     limit=3,
     period=60,
     backoff=(1.0, 30.0),
-    fatal=(InvariantViolation, Fenced, LogFailed, StoreFull, ActorCrashed, ActorStopped),
+    fatal=(InvariantViolation, Fenced, LogFailed, *PASSING, ActorCrashed, ActorStopped),
 )
 """A loop is restarted from what the log says, unless it is the log or the checks that failed."""
 

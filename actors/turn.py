@@ -30,7 +30,7 @@ from runtime.json import clean_text
 from runtime.llm.failures import LlmFailure
 from runtime.messages import TextBlock
 from runtime.repair import NOT_STARTED
-from runtime.storage.errors import Fenced, LogFailed, StoreFull
+from runtime.storage.errors import PASSING, Fenced, LogFailed
 
 _log = logging.getLogger("refold")
 
@@ -95,7 +95,7 @@ async def run_turn(instance: LoopInstance, cancel: Cancel) -> Progress:
     try:
         reason = await _attempt(instance, progress, cancel)
     except Exception as error:
-        with suppress(Refused, Fenced, LogFailed, StoreFull, ActorCrashed):  # `error` says more
+        with suppress(Refused, Fenced, LogFailed, *PASSING, ActorCrashed):  # `error` says more
             await _close(log, _error(instance, _said(error), "SESSION_FAILED"), progress)
         raise
     except BaseException:
@@ -131,7 +131,7 @@ def _ends_the_session(log: SessionLog, error: Exception) -> bool:
     """Whether there is no log left to write a reason into; another session's end is none."""
     if isinstance(error, ActorCrashed | ActorStopped):
         return error.actor.startswith(f"{log.session_id}/")
-    return isinstance(error, Fenced | LogFailed | StoreFull)
+    return isinstance(error, (Fenced, LogFailed, *PASSING))
 
 
 def _failed(instance: LoopInstance, error: Exception) -> EndReason:

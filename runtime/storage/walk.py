@@ -157,8 +157,8 @@ class Walk:
 # way and its `dur`, `left` and type become the next guess. A guess can only be too strict: it is
 # the whole beginning of the line, so a line that fits it would have been parsed to the same.
 #
-# 100,000 events take 0.15 s of CPU so, and 0.32 s where each line is parsed. That slow way stands in
-# the tests (`walk_by_parsing`), and this one is held to what it finds over damaged logs.
+# 100,000 events take 0.15 s of CPU so, and 0.32 s where each line is parsed. That slow way stands
+# in the tests (`walk_by_parsing`), and this one is held to what it finds over damaged logs.
 def walk(data: bytes, start: LogEnd | None = None, known: Index | None = None) -> Walk:
     """Verify the lines of `data` from `start`, stopping at the first that does not fit.
 

@@ -61,6 +61,12 @@ class WriterState:
     def durable_seq(self) -> int:
         return self.durable.next_seq - 1
 
+    @property
+    def acknowledged_seq(self) -> int:
+        """The highest seq that somebody may have been told is safe, as the log's level has it."""
+        end = self.durable if self.opening.header.level == "power" else self.written
+        return end.next_seq - 1
+
     def check_usable(self) -> None:
         """Raise `LogClosed`, or what the log failed with."""
         if self.closed:

@@ -203,7 +203,7 @@ class JsonlLog:
         self._fence(last.owner.term)
 
     def _fence(self, current_term: int) -> NoReturn:
-        self._state.failure = Fenced(self.header.id, current_term, self.durable_seq)
+        self._state.failure = Fenced(self.header.id, current_term, self._state.acknowledged_seq)
         raise self._state.failure
 
     def _take_back(self, error: OSError) -> NoReturn:

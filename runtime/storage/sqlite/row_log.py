@@ -208,7 +208,8 @@ class SqliteLog:
         if found and found[0][1] != rows.holder:
             last = self._holder()
             term = self.term if last is None else last.owner.term
-            failure = Fenced(self.header.id, max(term, self.term), self.durable_seq)
+            stands = self._state.acknowledged_seq
+            failure = Fenced(self.header.id, max(term, self.term), stands)
         else:
             reason = "another program changed or deleted it"
             failure = LogFailed(self.name, reason, self.durable_seq)
