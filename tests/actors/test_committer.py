@@ -23,6 +23,7 @@ from actors.stores.committer import SIDE_BY_SIDE
 from refold import Say, Script
 from runtime.envelope import draft
 from runtime.events import Owner, TodoWrite
+from runtime.storage import open_sessions
 from runtime.storage.errors import LogFailed, StoreFull
 from runtime.storage.jsonl.file_rounds import WHOLE_FILE_SYSTEM, FileRounds
 from runtime.storage.jsonl.folder import JsonlFolder
@@ -408,3 +409,32 @@ async def test_the_level_of_new_sessions_is_said_at_open_and_kept_in_their_heade
         await agent.ask("hello")
         assert embedded(runtime).statistics.syncs == syncs
     assert JsonlFolder(tmp_path).read("s").header.durability == level
+
+
+@pytest.mark.parametrize("scheme", ["", "sqlite:///"])
+@pytest.mark.parametrize("born", ["power", "process", "none"])
+@pytest.mark.parametrize("opened", ["power", "process", "none"])
+async def test_of_a_session_s_level_and_its_runtime_s_the_stronger_counts(
+    scheme: str, born: Any, opened: Any, tmp_path: Path
+) -> None:
+    script, place = Script(lambda _: Say("yes")), f"{scheme}{tmp_path / 'store'}"
+    async with refold.open(place, providers=[script], durability=born) as runtime:
+        agent = await runtime.start_agent(model="script/m", session_id="s")
+        assert agent.snapshot().durability == born
+        await agent.ask("hello")
+    header = open_sessions(place).read("s").header
+    async with refold.open(place, providers=[script], durability=opened) as runtime:
+        agent = await runtime.resume("s")
+        stronger = "power" if "power" in (born, opened) else min(born, opened, key=LEVELS.index)
+        assert agent.snapshot().durability == stronger
+        for lives in range(2):
+            before = embedded(runtime).statistics.syncs
+            await agent.ask("and?")
+            synced = embedded(runtime).statistics.syncs - before
+            assert (synced >= 2) == (stronger == "power"), lives
+            await agent.park()  # whoever wakes it asks for as much
+    assert open_sessions(place).read("s").header == header
+    assert header.level == born
+
+
+LEVELS = ["power", "process", "none"]
