@@ -148,7 +148,7 @@ class _Writer:
         if self._grant.recovered is not None:
             opening.append(draft(self._grant.recovered))
         if live.session.next_seq == 0:
-            self._opening = opening
+            self._opening, live.feed.interruption = opening, None
             return
         now = self._clock()
         timed = [(made, now) for made in opening]
@@ -158,11 +158,11 @@ class _Writer:
         for event in events:
             live.follow(event)
         await self._grant.sync()
+        live.feed.interruption = None
 
     def _closers(self) -> list[Draft]:
         """What an earlier opening left open is interrupted, unless its store said why it ended."""
         closers, why = self._live.repair.closers(), self._live.feed.interruption
-        self._live.feed.interruption = None
         if why is not None and closers and closers[-1].type == "turn/end":
             reason = EndReason("error", message=clean_text(str(why)), code="STORE_REFUSED")
             closers[-1] = draft(TurnEnd(closers[-1].data.turn, reason))

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+import trio.testing
 
 import refold
 from actors.stores import EmbeddedStore, open_store
@@ -102,10 +103,8 @@ async def refused(need: Need, agent: refold.Agent, prompt: str = LONG) -> None:
 
 
 async def test_the_log_stays_as_it_was_and_the_same_agent_goes_on(need: Need) -> None:
-    seen: list[Event] = []
     async with refold.open(need.store, providers=[Script(lambda _: Say("yes"))]) as runtime:
         agent = await runtime.start_agent(model="script/m", session_id="s")
-        follower = agent.events()
         await agent.ask("first")
         before = need.raw()
         need.take()
@@ -120,15 +119,37 @@ async def test_the_log_stays_as_it_was_and_the_same_agent_goes_on(need: Need) ->
         assert (await agent.ask("third")).text == "yes"
         assert need.raw().startswith(before)
         assert need.prompts() == ["first", "second", "third"]
-        end = need.events()[-1].seq
-        with trio.fail_after(10):
-            while not seen or seen[-1].seq < end:
-                seen.append(await follower.__anext__())
-        assert [event.encoded for event in seen] == [event.encoded for event in need.events()]
     again = refold.open(need.address, providers=[Script(lambda _: Say("again"))])
     async with again as runtime:
         agent = await runtime.resume("s")
         assert (await agent.ask("fourth")).text == "again"
+
+
+async def test_who_follows_the_log_is_not_left_waiting_and_goes_on_where_it_ended(
+    need: Need,
+) -> None:
+    seen: list[Event] = []
+
+    async def follow(agent: refold.Agent) -> None:
+        async for event in agent.events(len(seen)):
+            seen.append(event)  # noqa: PERF401 - what is seen counts also where it is stopped
+
+    async with refold.open(need.store, providers=[Script(lambda _: Say("yes"))]) as runtime:
+        agent = await runtime.start_agent(model="script/m", session_id="s")
+        await agent.ask("first")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(follow, agent)
+            await trio.testing.wait_all_tasks_blocked()
+            need.take()
+            await refused(need, agent)
+            with trio.fail_after(10):
+                await agent.stopped.wait()
+        need.give()
+        assert [event.encoded for event in seen] == [event.encoded for event in need.events()]
+        await agent.ask("second")
+        with trio.move_on_after(0.5):
+            await follow(agent)
+        assert [event.encoded for event in seen] == [event.encoded for event in need.events()]
 
 
 async def test_a_turn_that_meets_it_ends_in_error(need: Need) -> None:

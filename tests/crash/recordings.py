@@ -1,4 +1,4 @@
-"""MaintainedStore that are recorded on a disk, for enumerating what a crash leaves of them."""
+"""Sessions that are recorded on a disk, for enumerating what a crash leaves of them."""
 
 from __future__ import annotations
 

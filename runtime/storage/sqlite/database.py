@@ -192,21 +192,19 @@ class Database:
         try:
             self._reader = open_ours(self._names.path, "ro")
         except sqlite3.OperationalError as error:
-            code = error.sqlite_errorcode
-            if not (code in _NO_ROOM_BESIDE or code & 0xFF in _HINDERED) or self._has_log():
+            if not self._is_at_rest(error.sqlite_errorcode):
                 raise
-            # Nothing can be made beside it, and nothing has to be there: a file at rest.
+            # Nothing can be made beside it, and nothing has to be there.
             self._reader = open_ours(self._names.path, "ro&immutable=1")
             self._read_from = None  # it would not see what is written from now on
         return self._reader
 
-    def _has_log(self) -> bool:
-        """Whether there is a write-ahead log that holds something, or may be about to.
-
-        A try to read on a full disk can leave an empty one.
-        """
+    def _is_at_rest(self, code: int) -> bool:
+        """Whether a file that could not be opened so for reading is one that nobody has open."""
         wal = self._names.wal
-        return exists(self._port, wal) and self._port.lstat(wal).size > 0
+        if code in _NO_ROOM_BESIDE:  # a try to read on a full disk can leave an empty log
+            return not exists(self._port, wal) or self._port.lstat(wal).size == 0
+        return code & 0xFF in _HINDERED and not exists(self._port, wal)
 
     def _connected(self) -> sqlite3.Connection:
         if self._writer is not None:
@@ -279,7 +277,7 @@ _NO_ROOM_BESIDE = frozenset(
         sqlite3.SQLITE_IOERR_SHMMAP,
     }
 )
-"""The memory that processes share could not be made, so none that writes has the file."""
+"""The memory that those share who have the file open could not be made, so none of them is."""
 
 _NOTHING_WRITTEN = frozenset(
     {
