@@ -14,7 +14,7 @@ import attrs
 
 from runtime.storage.durable_mark import MARK, DurableMark, read_mark, write_mark
 from runtime.storage.errors import NotFound
-from runtime.storage.files import exists, make_folder, remove, reported
+from runtime.storage.files import exists, make_folder, remove_beside, reported
 from runtime.storage.index import SavedIndex, read_index, write_index
 from runtime.storage.port import Port
 from runtime.storage.quarantine import Quarantine
@@ -83,7 +83,7 @@ class Beside:
 
         A power cut must not bring it back.
         """
-        if remove(self._port, self._mark):
+        if remove_beside(self._port, self._mark):
             self._port.sync_directory(self.folder)
 
     def write(self, durable: LogEnd, index: SavedIndex | None = None, indexed: int = 0) -> int:

@@ -189,9 +189,16 @@ def make_folder(port: Port, folder: Path) -> None:
 
 
 def remove(port: Port, path: Path) -> bool:
-    """Unlink `path`; False if it is not there, or is a folder, which no store made."""
+    """Unlink `path`; False if it is not there."""
     try:
         port.unlink(path)
-    except (FileNotFoundError, IsADirectoryError):
+    except FileNotFoundError:
         return False
     return True
+
+
+def remove_beside(port: Port, path: Path) -> bool:
+    """As `remove`, of what stands beside a log; a folder, which no store made, stays."""
+    with suppress(IsADirectoryError):
+        return remove(port, path)
+    return False

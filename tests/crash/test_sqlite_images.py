@@ -25,8 +25,8 @@ from runtime.errors import RefoldError
 from runtime.storage import SqliteFile
 from runtime.storage.sqlite.database import Database
 from runtime.storage.sqlite.names import SqliteNames
-from runtime.storage.sqlite.rounds import RowRounds
 from runtime.storage.sqlite.row_log import SqliteLog
+from runtime.storage.sqlite.row_rounds import RowRounds
 from tests.crash.images import Journal, Recorder, State, play, states
 from tests.runtime.storage.databases import sql
 from tests.runtime.storage.logs import event

@@ -12,7 +12,7 @@ from runtime.errors import RefoldError
 from runtime.storage.beside import Sidecars
 from runtime.storage.durable_mark import vanished
 from runtime.storage.errors import AlreadyExists, ForeignLog, NotFound
-from runtime.storage.files import check_local, exists, read_all, remove, reported
+from runtime.storage.files import check_local, exists, read_all, remove, remove_beside, reported
 from runtime.storage.fork import fork_point, seeded
 from runtime.storage.framing import frame_header
 from runtime.storage.jsonl.file_log import JsonlLog, is_open_here
@@ -113,7 +113,7 @@ class JsonlFolder:
         self._check_there(session_id)
         with self._locked(session_id) as release:
             for path in self._names.beside(self._port, session_id):
-                remove(self._port, path)
+                remove_beside(self._port, path)
             self._port.sync_directory(self._names.folder)
             remove(self._port, self._names.log(session_id))  # last, or nobody would find the rest
             self._port.sync_directory(self._names.folder)

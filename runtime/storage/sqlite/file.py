@@ -15,7 +15,7 @@ from runtime.storage.address import SCHEME
 from runtime.storage.beside import Beside, Sidecars
 from runtime.storage.durable_mark import vanished
 from runtime.storage.errors import AlreadyExists, NotFound, Unavailable
-from runtime.storage.files import check_local, remove, reported, write_file
+from runtime.storage.files import check_local, remove_beside, reported, write_file
 from runtime.storage.fork import fork_point, seeded
 from runtime.storage.framing import frame_header
 from runtime.storage.locks import StoreLock
@@ -27,8 +27,8 @@ from runtime.storage.scan import Scan, Torn, scan
 from runtime.storage.session_header import SessionHeader, check_session_id
 from runtime.storage.sqlite.database import Database
 from runtime.storage.sqlite.names import SqliteNames
-from runtime.storage.sqlite.rounds import RowRounds
 from runtime.storage.sqlite.row_log import SqliteLog
+from runtime.storage.sqlite.row_rounds import RowRounds
 from runtime.storage.sqlite.rows import (
     RowLines,
     RowQuarantine,
@@ -135,7 +135,7 @@ class SqliteFile:
             number = self._find(session_id).number
             beside = self._names.beside(self._port, session_id)
             for path in beside:
-                remove(self._port, path)
+                remove_beside(self._port, path)
             for folder in {path.parent for path in beside}:
                 self._port.sync_directory(folder)  # the rows go last, or nobody would find the rest
             with self._database.transaction(durable=True) as db:

@@ -17,7 +17,7 @@ from runtime.storage.index import records_of
 from runtime.storage.lines import StoredRecords
 from runtime.storage.local_store import Batches
 from runtime.storage.scan import LastOwner
-from runtime.storage.sqlite.rounds import RowRounds
+from runtime.storage.sqlite.row_rounds import RowRounds
 from runtime.storage.sqlite.rows import (
     RowLines,
     Rows,
