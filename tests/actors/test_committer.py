@@ -438,3 +438,37 @@ async def test_of_a_session_s_level_and_its_runtime_s_the_stronger_counts(
 
 
 LEVELS = ["power", "process", "none"]
+
+
+async def test_a_report_is_private_goes_through_no_link_and_is_never_what_fails(
+    tmp_path: Path,
+) -> None:
+    mine = tmp_path / "mine"
+    mine.write_bytes(b"mine")
+    async with storing(tmp_path / "store") as store:
+        where = store.report("s", "violation-3.json", b"{}")
+        assert where is not None
+        report = Path(where)
+        assert (report.read_bytes(), report.stat().st_mode & 0o777) == (b"{}", 0o600)
+        for make in (report.symlink_to, report.hardlink_to):
+            report.unlink()
+            make(mine)
+            assert store.report("s", "violation-3.json", b"[]") == where
+            assert (report.read_bytes(), mine.read_bytes()) == (b"[]", b"mine")
+        report.unlink()
+        report.mkdir()
+        assert store.report("s", "violation-3.json", b"{}") is None
+
+
+async def test_a_path_is_a_folder_whatever_it_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for where in (Path("./memory:"), "./memory:", Path("sqlite:"), Path("memory:")):
+        async with refold.open(where, providers=[Script(lambda _: Say("yes"))]) as runtime:
+            agent = await runtime.start_agent(model="script/m")
+            await agent.ask("hello")
+        assert [log.stem for log in Path(where).glob("*.jsonl")].count(agent.session_id) == 1
+    async with refold.open("memory:", providers=[Script(lambda _: Say("yes"))]) as runtime:
+        await (await runtime.start_agent(model="script/m")).ask("hello")
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["memory:", "sqlite:"]
