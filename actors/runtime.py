@@ -225,15 +225,22 @@ class Runtime:
 
 
 async def _acquire(store: Store, session_id: str, durability: Durability) -> Grant:
+    """Take a session; what is acknowledged in it from now on survives that at least."""
+    grant = await _take(store, session_id)
+    grant.strengthen(durability)
+    return grant
+
+
+async def _take(store: Store, session_id: str) -> Grant:
     """Take a session; whoever holds it without a name in its log gets a moment to write it."""
     for _ in range(NAMING_TRIES):
         try:
-            return await store.acquire(session_id, durability)
+            return await store.acquire(session_id)
         except SessionBusy as busy:
             if busy.pid is not None:
                 raise
         await trio.sleep(NAMING_SECONDS)
-    return await store.acquire(session_id, durability)
+    return await store.acquire(session_id)
 
 
 @asynccontextmanager

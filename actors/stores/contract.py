@@ -34,7 +34,11 @@ class Grant(Protocol):
 
     @property
     def durability(self) -> Durability:
-        """What its acknowledged events survive: never less than the header says."""
+        """What its acknowledged events survive; what the header says, if not `strengthen`ed."""
+        ...
+
+    def strengthen(self, durability: Durability) -> None:
+        """Acknowledge only what survives that, too; for before the first event."""
         ...
 
     @property
@@ -90,11 +94,8 @@ class Store(Protocol):
         """A new session; raises `AlreadyExists`. It leaves no trace before its first append."""
         ...
 
-    async def acquire(self, session_id: str, durability: Durability = "none") -> Grant:
-        """Open for writing and repair; raises `NotFound`, `SessionBusy`, `LogCorrupt`.
-
-        Of `durability` and the level in the log's header the stronger counts.
-        """
+    async def acquire(self, session_id: str) -> Grant:
+        """Open for writing and repair; raises `NotFound`, `SessionBusy`, `LogCorrupt`."""
         ...
 
     async def fork(self, source: str, at: int | None, header: SessionHeader) -> None:

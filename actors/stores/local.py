@@ -50,8 +50,8 @@ class LocalGrant:
     Its acknowledgements survive what `durability` says, whatever the header is content with.
     """
 
-    def __init__(self, log: Log, committer: Committer, durability: Durability) -> None:
-        self.durability = durability
+    def __init__(self, log: Log, committer: Committer) -> None:
+        self.durability: Durability = log.header.level
         self._log, self._committer = log, committer
         self._next_seq = log.next_seq
         self._progress = Progress(log.next_seq - 1, log.durable_seq)
@@ -64,6 +64,9 @@ class LocalGrant:
     @property
     def header(self) -> SessionHeader:
         return self._log.header
+
+    def strengthen(self, durability: Durability) -> None:
+        self.durability = stronger(self.durability, durability)
 
     @property
     def term(self) -> int:
@@ -162,11 +165,11 @@ class EmbeddedStore:
 
     async def create(self, header: SessionHeader) -> Grant:
         log = await self._run(lambda: self.sessions.create(header))
-        return LocalGrant(log, self._committer, header.level)
+        return LocalGrant(log, self._committer)
 
-    async def acquire(self, session_id: str, durability: Durability = "none") -> Grant:
+    async def acquire(self, session_id: str) -> Grant:
         log = await self._run(lambda: self.sessions.open(session_id))
-        return LocalGrant(log, self._committer, stronger(durability, log.header.level))
+        return LocalGrant(log, self._committer)
 
     async def fork(self, source: str, at: int | None, header: SessionHeader) -> None:
         await self._run(lambda: self.sessions.fork(source, at, header))

@@ -44,9 +44,8 @@ class Witnessed:
     async def create(self, header: SessionHeader) -> Grant:
         return _WitnessedGrant(await self.inner.create(header), self.acknowledge)
 
-    async def acquire(self, session_id: str, durability: Durability = "none") -> Grant:
-        grant = await self.inner.acquire(session_id, durability)
-        return _WitnessedGrant(grant, self.acknowledge)
+    async def acquire(self, session_id: str) -> Grant:
+        return _WitnessedGrant(await self.inner.acquire(session_id), self.acknowledge)
 
     async def fork(self, source: str, at: int | None, header: SessionHeader) -> None:
         await self.inner.fork(source, at, header)
@@ -86,6 +85,9 @@ class _WitnessedGrant:
     @property
     def durability(self) -> Durability:
         return self._inner.durability
+
+    def strengthen(self, durability: Durability) -> None:
+        self._inner.strengthen(durability)
 
     @property
     def term(self) -> int:

@@ -163,6 +163,7 @@ def test_an_export_that_is_killed_at_any_step_leaves_nothing_that_refuses_it_aga
     made_store: CliStore, tmp_path: Path
 ) -> None:
     """Before the file has its name there is none, so that the same command goes on."""
+    step = 0
     for step in range(20):
         file = tmp_path / str(step) / "copy"
         file.parent.mkdir()
