@@ -30,8 +30,9 @@ from runtime.errors import InvalidArgument, check_position
 from runtime.events import EndReason, InboxQueued, InboxRemoved
 from runtime.messages import USER, Message, Source, TextBlock
 from runtime.session import Session
-from runtime.storage.header import SessionHeader
+from runtime.storage.errors import PASSING
 from runtime.storage.reader import LogReader
+from runtime.storage.session_header import Durability, SessionHeader
 from runtime.stream.chunks import Chunk
 from runtime.turns import Turn
 
@@ -40,7 +41,10 @@ R = TypeVar("R")
 
 @attrs.frozen
 class AgentSnapshot:
-    """An agent at one moment; parked, it has no actors."""
+    """An agent at one moment; parked, it has no actors.
+
+    `durability` is what its acknowledged events survive: `power`, `process` or `none`.
+    """
 
     session_id: str
     actors: tuple[ActorSnapshot, ...]
@@ -49,14 +53,17 @@ class AgentSnapshot:
     durable_seq: int
     observer_errors: int
     abandoned_threads: int
+    durability: Durability
 
 
 class Agent:
     """One agent. Made by `Runtime.start_agent`, `resume` and `fork`.
 
-    Idle, it may be parked: its actors end and its log is closed, until the next call wakes it.
-    Every method raises `ActorStopped` once the agent is closed, and `ActorCrashed` (with the
-    cause) once its session has failed.
+    Idle, it may be parked: its actors end and its log is closed, until the next call wakes it. So
+    it is where the store has no room or is busy: who waited gets `ActorCrashed` with `StoreFull` or
+    `StoreBusy` as its cause, the log stands as it was, the turn in hand ends in `error`, and the
+    next call tries again. Every method raises `ActorStopped` once the agent is closed, and
+    `ActorCrashed` (with the cause) once its session has failed.
     """
 
     def __init__(
@@ -98,7 +105,7 @@ class Agent:
 
     @property
     def parked(self) -> bool:
-        return self._opened.stopped.is_set() and not self._closed and not self._opened.failure
+        return self._opened.stopped.is_set() and not self._closed and self._opened.can_go_on
 
     @property
     def idle(self) -> bool:
@@ -245,11 +252,12 @@ class Agent:
         return AgentSnapshot(
             self.session_id,
             () if self.parked else self._opened.tree.snapshot(),
-            loop.running,
+            loop.running and not self.parked,
             len(live.rules.inbox.pending),
             live.durable_seq,
             self._feed.observer_errors,
             loop.abandoned_threads,
+            self._opened.durability,
         )
 
     async def park(self) -> None:
@@ -279,12 +287,18 @@ class Agent:
         try:
             async with self._waking:
                 if self.parked:
-                    with trio.CancelScope(shield=True):  # half an opening cannot be taken back
-                        self._opened = await self._reopen(self)
+                    await self._wake_up()
             yield self._opened
         finally:
             self._users -= 1
             self.last_used = trio.current_time()
+
+    async def _wake_up(self) -> None:
+        try:
+            with trio.CancelScope(shield=True):  # half an opening cannot be taken back
+                self._opened = await self._reopen(self)
+        except PASSING as refused:
+            raise self._crashed(refused) from refused
 
     def _answers(self, opened: Opened) -> WaitForAnswers:
         return WaitForAnswers(opened, self._feed, self._open_reader, self._why)
@@ -292,15 +306,18 @@ class Agent:
     def _why(self) -> Exception:
         if not self._opened.failure:
             return ActorStopped(self.session_id)
+        return self._crashed(self._opened.failure[0])
+
+    def _crashed(self, cause: Exception) -> ActorCrashed:
         crash = ActorCrashed(self.session_id)
-        crash.__cause__ = self._opened.failure[0]
+        crash.__cause__ = cause
         return crash
 
     async def _ending(self, opened: Opened, work: Awaitable[Any]) -> Any:
         """Await work; where the session ended meanwhile, say why it did."""
         try:
             return await work
-        except (ActorStopped, ActorCrashed):
+        except (ActorStopped, ActorCrashed, *PASSING):
             await opened.stopped.wait()
             why = self._why()
             raise why from why.__cause__

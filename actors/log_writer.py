@@ -32,7 +32,16 @@ from actors.stores import Grant
 from runtime.closing import INTERRUPTED, closers
 from runtime.envelope import Draft, Event, draft
 from runtime.errors import Broken, Refused
-from runtime.events import FOLDED, Owner, SessionOwner, SessionReleased, StepStart
+from runtime.events import (
+    FOLDED,
+    EndReason,
+    Owner,
+    SessionOwner,
+    SessionReleased,
+    StepStart,
+    TurnEnd,
+)
+from runtime.json import clean_text
 from runtime.rules.inbox import KeyUsed
 
 _log = logging.getLogger("refold")
@@ -109,16 +118,26 @@ class _Writer:
         if self._grant.recovered is not None:
             opening.append(draft(self._grant.recovered))
         if live.session.next_seq == 0:
-            self._opening = opening
+            self._opening, live.feed.interruption = opening, None
             return
         now = self._clock()
         timed = [(made, now) for made in opening]
-        timed += [(made, live.time) for made in closers(live.rules.standing, INTERRUPTED)]
+        timed += [(made, live.time) for made in self._closers()]
         events = [self._apply(made, time) for made, time in timed]
         self._write(events)
         for event in events:
             live.follow(event)
         await self._grant.sync()
+        live.feed.interruption = None
+
+    def _closers(self) -> list[Draft]:
+        """What an earlier opening left open is interrupted, unless its store said why it ended."""
+        made = closers(self._live.rules.standing, INTERRUPTED)
+        why = self._live.feed.interruption
+        if why is not None and made and made[-1].type == "turn/end":
+            reason = EndReason("error", message=clean_text(str(why)), code="STORE_REFUSED")
+            made[-1] = draft(TurnEnd(made[-1].data.turn, reason))
+        return made
 
     def handle(self, mail: Mail[Request]) -> None:
         """Do what one request asks; its refusal goes to its sender, a broken store to everybody."""

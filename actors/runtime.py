@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias, Unpack, get_args
+from typing import Unpack, get_args
 
 import attrs
 import httpx2
@@ -31,16 +31,14 @@ from actors.session_log import Feed
 from actors.stores import Grant, Store, open_store
 from actors.waits import Waits
 from runtime.errors import InvalidArgument, Refused
-from runtime.storage.errors import SessionBusy
-from runtime.storage.header import SessionHeader, check_session_id
+from runtime.storage.errors import NotFound, SessionBusy
 from runtime.storage.owners import this_process
+from runtime.storage.session_header import Durability, SessionHeader, check_session_id
 from runtime.stream.chunks import Chunk
 from runtime.wire.providers import Provider, find_provider, read_key
 
 NAMING_SECONDS, NAMING_TRIES = 0.02, 50
 """How often, and how long apart, a session is asked for whose holder has not named itself yet."""
-
-Durability: TypeAlias = Literal["power", "process", "none"]
 
 
 @attrs.define(eq=False)
@@ -117,7 +115,7 @@ class Runtime:
         """
         given = parse_options(options)
         check_switch("continue_", continue_)
-        grant = await _acquire(self.store, check_session_id(session_id))
+        grant = await _acquire(self.store, check_session_id(session_id), self._durability)
         return await self._open(grant, given, continues=continue_)
 
     async def fork(
@@ -149,7 +147,7 @@ class Runtime:
             self._find(given.model[0])
         await self.store.fork(check_session_id(session_id), at, header)
         try:
-            grant = await _acquire(self.store, header.id)
+            grant = await _acquire(self.store, header.id, self._durability)
             return await self._open(grant, given, continues=False)
         except Refused:
             with trio.CancelScope(shield=True):
@@ -184,7 +182,13 @@ class Runtime:
             return opened[0]
 
         async def reopen(agent: Agent) -> Opened:
-            return await run(await _acquire(self.store, agent.session_id), continues=False)
+            try:
+                grant = await _acquire(self.store, agent.session_id, self._durability)
+            except NotFound:
+                if feed.progress.written_seq >= 0:
+                    raise
+                grant = await self.store.create(agent.header)  # its first batch was refused
+            return await run(grant, continues=False)
 
         opened = await run(grant, continues=continues)
         header = grant.header
@@ -234,7 +238,14 @@ class Runtime:
         await self.store.close()
 
 
-async def _acquire(store: Store, session_id: str) -> Grant:
+async def _acquire(store: Store, session_id: str, durability: Durability) -> Grant:
+    """Take a session; what is acknowledged in it from now on survives that at least."""
+    grant = await _take(store, session_id)
+    grant.strengthen(durability)
+    return grant
+
+
+async def _take(store: Store, session_id: str) -> Grant:
     """Take a session; whoever holds it without a name in its log gets a moment to write it."""
     for _ in range(NAMING_TRIES):
         try:
@@ -275,9 +286,9 @@ async def open_runtime(
     A store is found under a folder's path, `sqlite:///FILE`, or `memory:`.
 
     `providers` are records that replace built-in ones of the same name, and scripted models.
-    `durability` is what an acknowledged event of a new session survives: the loss of `power`, the
-    death of the `process`, or `none`. An agent that nobody has used for `park_after` seconds is
-    parked (None: never).
+    `durability` is what an acknowledged event survives: the loss of `power`, the death of the
+    `process`, or `none`; in a session that was made at a stronger level that level counts. An agent
+    that nobody has used for `park_after` seconds is parked (None: never).
     Leaving the block, however it is left, ends turns in hand as `disposed`, makes everything
     durable and releases the logs. One error in the block is raised as itself.
     """

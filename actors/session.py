@@ -31,8 +31,9 @@ from actors.step import LoopInstance
 from actors.stores import Grant, Store
 from runtime.events import CATALOGUE, EndReason, Owner
 from runtime.rules.soundness import refusal
-from runtime.storage.errors import Fenced, LogFailed, StoreFull
+from runtime.storage.errors import PASSING, Fenced, LogFailed
 from runtime.storage.reader import LogReader
+from runtime.storage.session_header import Durability
 from runtime.stream.chunks import Chunk
 from runtime.wire.providers import Provider
 
@@ -58,16 +59,22 @@ class Host:
 class Opened:
     """One session whose actors run; setting `stop` ends them, and `stopped` says that they have.
 
-    `failure` holds what an actor failed with for good.
+    `failure` holds what an actor failed with for good, or what the store refused for now.
     """
 
     log: SessionLog
     loop: AgentLoop
     ref: Ref[Any]
     tree: Supervisor
+    durability: Durability
     stop: trio.Event = attrs.field(factory=trio.Event)
     stopped: trio.Event = attrs.field(factory=trio.Event)
     failure: list[Exception] = attrs.field(factory=list)
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether another opening may go on with the session once this one has stopped."""
+        return all(isinstance(failure, PASSING) for failure in self.failure)
 
     @property
     def loop_ended(self) -> bool:
@@ -112,7 +119,7 @@ async def open_session(
                 source: StartSource = "startup" if live.session.header is None else "resume"
                 loop = AgentLoop(log, make, source, continues=continues)
                 ref = await tree.start(loop.run, spec=_LOOP)
-                opened = Opened(log, loop, ref, tree)
+                opened = Opened(log, loop, ref, tree, grant.durability)
                 task_status.started(opened)
                 await opened.stop.wait()
                 await loop.cancel(EndReason("disposed"))
@@ -120,12 +127,17 @@ async def open_session(
         if opened is None:
             raise
         cause = _cause_of(failure)
-        _log.error("session %s has ended: %s", header.id, cause)
         opened.failure.append(cause)
-        feed.end(cause)
+        if isinstance(cause, PASSING):
+            _log.warning("session %s waits for its store: %s", header.id, cause)
+            feed.interruption = cause
+        else:
+            _log.error("session %s has ended: %s", header.id, cause)
+            feed.end(cause)
     finally:
         if opened is not None:
             opened.stopped.set()
+            feed.wake()
 
 
 def _cause_of(failure: Exception) -> Exception:
@@ -147,7 +159,7 @@ _LOOP = Spec(
     limit=3,
     period=60,
     backoff=(1.0, 30.0),
-    fatal=(InvariantViolation, Fenced, LogFailed, StoreFull, ActorCrashed, ActorStopped),
+    fatal=(InvariantViolation, Fenced, LogFailed, *PASSING, ActorCrashed, ActorStopped),
 )
 """A loop is restarted from what the log says, unless it is the log or the checks that failed."""
 

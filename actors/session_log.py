@@ -100,13 +100,14 @@ class Feed:
     """How far one session's log has come, for everybody who waits for more of it.
 
     It outlives the parking of the session, and so do its observers; `ended` says why there will
-    never be more.
+    never be more, `interruption` what the store refused for now.
     """
 
     def __init__(self) -> None:
         self.progress = Progress(-1, -1)
         self.changed = trio.Event()
         self.ended: Exception | None = None
+        self.interruption: Exception | None = None
         self.observers: list[Callable[[Event], None]] = []
         self.observer_errors = 0
 

@@ -19,8 +19,9 @@ class Subscription:
 
     It reads the log through a descriptor of its own, so a slow reader costs no memory beyond what
     one read brought. With `durable` it gives only what survives a power cut, else whatever is
-    written. It ends when the agent is closed or has failed and everything was given. Cancelling a
-    wait loses nothing; `close` or dropping it gives the descriptor back.
+    written. It ends when the agent is closed or has failed, or its store refused an event for now,
+    and everything was given. Cancelling a wait loses nothing; `close` or dropping it gives the
+    descriptor back.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class Subscription:
             self._fill()
             if self._read and self._read[0].seq <= self._reached():
                 return decode_line(self._read.popleft().encoded)
-            if self._feed.ended is not None:
+            if self._feed.ended is not None or self._feed.interruption is not None:
                 self.close()
                 raise StopAsyncIteration
             await changed.wait()

@@ -17,9 +17,15 @@ from runtime import codec
 from runtime.closing import NOT_STARTED, Why, closers
 from runtime.envelope import Draft, draft
 from runtime.errors import NotLosslessJson, Refused
-from runtime.events import EndReason, StepEnd, ToolError, Trigger, TurnStart
+from runtime.events import (
+    EndReason,
+    StepEnd,
+    ToolError,
+    Trigger,
+    TurnStart,
+)
 from runtime.json import clean_text, said_by
-from runtime.storage.errors import Fenced, LogFailed, StoreFull
+from runtime.storage.errors import PASSING, Fenced, LogFailed
 from runtime.stream.failures import Failure, LlmFailure
 
 _log = logging.getLogger("refold")
@@ -86,7 +92,7 @@ async def run_turn(instance: LoopInstance, cancel: Cancel) -> Progress:
     try:
         reason = await _attempt(instance, progress, cancel)
     except Exception as error:
-        with suppress(Refused, Fenced, LogFailed, StoreFull, ActorCrashed):  # `error` says more
+        with suppress(Refused, Fenced, LogFailed, *PASSING, ActorCrashed):  # `error` says more
             await _close(log, _error(instance, said_by(error), "SESSION_FAILED"), progress)
         raise
     except BaseException:
@@ -122,7 +128,7 @@ def _ends_the_session(log: SessionLog, error: Exception) -> bool:
     """Whether there is no log left to write a reason into; another session's end is none."""
     if isinstance(error, ActorCrashed | ActorStopped):
         return error.actor.startswith(f"{log.session_id}/")
-    return isinstance(error, Fenced | LogFailed | StoreFull)
+    return isinstance(error, (Fenced, LogFailed, *PASSING))
 
 
 def _failed(instance: LoopInstance, error: Exception) -> EndReason:

@@ -84,7 +84,7 @@ def test_the_words_of_a_stream_stand_below_the_log_and_the_wire_formats_above_re
 
 
 def test_the_command_line_knows_stores_by_their_addresses_alone() -> None:
-    kinds = {"JsonlFolder", "SqliteFile", "Layout", "SqliteLayout", "LogFiles"}
+    kinds = {"JsonlFolder", "SqliteFile", "FolderNames", "SqliteNames", "LogFiles"}
     found = {
         (path.name, alias.name)
         for folder in ("refold/cli", "refold/chat")

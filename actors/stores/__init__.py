@@ -2,6 +2,6 @@
 
 from actors.stores.committer import Statistics
 from actors.stores.contract import Grant, Progress, Store
-from actors.stores.embedded import EmbeddedStore, open_store
+from actors.stores.local import EmbeddedStore, open_store
 
 __all__ = ["EmbeddedStore", "Grant", "Progress", "Statistics", "Store", "open_store"]

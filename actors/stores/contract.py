@@ -1,4 +1,4 @@
-"""The contract of a store (design 5.1).
+"""The contract of a store .
 
 There is no "unknown" outcome: a store resolves it or keeps waiting, and an append whose outcome
 cannot be known poisons its grant. Reading never needs a grant and never changes a file.
@@ -14,8 +14,8 @@ import attrs
 from runtime.envelope import Event
 from runtime.errors import Broken
 from runtime.events import SessionRecovered
-from runtime.storage.header import SessionHeader
 from runtime.storage.reader import LogReader
+from runtime.storage.session_header import Durability, SessionHeader
 
 
 @attrs.frozen
@@ -31,6 +31,15 @@ class Grant(Protocol):
 
     @property
     def header(self) -> SessionHeader: ...
+
+    @property
+    def durability(self) -> Durability:
+        """What its acknowledged events survive; what the header says, if not `strengthen`ed."""
+        ...
+
+    def strengthen(self, durability: Durability) -> None:
+        """Acknowledge only what survives that, too; for before the first event."""
+        ...
 
     @property
     def term(self) -> int:

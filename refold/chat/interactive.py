@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import trio
 
 from actors.agent import Agent
+from actors.kernel import ActorCrashed
 from refold.chat.commands import obey
 from refold.chat.conversation import Conversation
 from refold.chat.feed import Feed
@@ -16,6 +17,7 @@ from refold.chat.keys import Key, KeyReader, Typed
 from refold.chat.line import Line
 from refold.chat.screen import Screen
 from refold.chat.terminal import key_by_key, keystrokes
+from runtime.storage.errors import PASSING
 
 
 async def talk(
@@ -143,12 +145,28 @@ class Interactive:
         queued, self._unanswered = self.busy, self._unanswered + 1
         self._refresh()
         agent = self.conversation.agent
-        await agent.prompt(text)
+        if not await self._held(agent.prompt(text)):
+            self._let_go()
+            return
         if queued:
             self.conversation.teller.note("queued; it gets its turn after this one")
         self._nursery.start_soon(self._answered, agent)
 
     async def _answered(self, agent: Agent) -> None:
-        await agent.wait_idle()
+        await self._held(agent.wait_idle())
+        self._let_go()
+
+    async def _held(self, call: Awaitable[object]) -> bool:
+        """Whether a call came through; what its store refuses for now is told."""
+        try:
+            await call
+        except ActorCrashed as crash:
+            if not isinstance(crash.__cause__, PASSING):
+                raise
+            self.conversation.teller.note(str(crash.__cause__))
+            return False
+        return True
+
+    def _let_go(self) -> None:
         self._unanswered -= 1
         self._refresh()

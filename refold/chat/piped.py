@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator
 import attrs
 import trio
 
+from actors.kernel import ActorCrashed
 from refold.chat.conversation import Conversation
 from refold.chat.feed import Feed
 from refold.chat.screen import show_in_pipe
 from refold.chat.terminal import lines
 from refold.cli.shared.exit_codes import DIFFERENT, FINE
+from runtime.storage.errors import PASSING
 
 LEAVE_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -39,13 +41,23 @@ class _Asked:
 
     async def ask(self, conversation: Conversation) -> None:
         async for line in lines(sys.stdin.fileno()):
-            if line.strip():
-                turn = await conversation.agent.ask(line)
-                if turn.reason.kind == "error":
-                    self.code = DIFFERENT
+            if line.strip() and not await _answered(conversation, line):
+                self.code = DIFFERENT
 
     async def watch(self, signals: AsyncIterator[int], chat: trio.CancelScope) -> None:
         async for number in signals:
             if number in LEAVE_ON:
                 self.code = 128 + number
                 chat.cancel()
+
+
+async def _answered(conversation: Conversation, line: str) -> bool:
+    """Whether a turn answered it; what the store refuses for now is told instead."""
+    try:
+        turn = await conversation.agent.ask(line)
+    except ActorCrashed as crash:
+        if not isinstance(crash.__cause__, PASSING):
+            raise
+        conversation.teller.note(str(crash.__cause__))
+        return False
+    return turn.reason.kind != "error"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from actors.script import Script
     from refold.chat.run import Wanted
     from runtime.config import Config
-    from runtime.storage import Sessions
+    from runtime.storage import MaintainedStore
 
 
 @click.command("chat", short_help="Talk to an agent in the terminal.")
@@ -45,7 +45,7 @@ def command(
     system: str | None,
     name: str | None,
     script: Path | None,
-    store: Sessions,
+    store: MaintainedStore,
 ) -> None:
     """Talk to an agent in the terminal.
 
@@ -88,7 +88,7 @@ class Said:
     script: Path | None
 
 
-def _wanted(store: Sessions, said: Said) -> Wanted:
+def _wanted(store: MaintainedStore, said: Said) -> Wanted:
     from refold.chat.run import Wanted
 
     config, scripts = chosen_config(), _scripts(said.script)

@@ -15,8 +15,8 @@ from refold.cli.shared.options import json_option, store_option
 from refold.cli.shared.progress import watched
 from refold.render import plural, styled, to_json, visible_line
 from runtime.errors import HistoryUnbalanced, HistoryUnreadable, RefoldError
-from runtime.storage import FileCorrupt, Sessions
-from runtime.storage.head import HEAD
+from runtime.storage import FileCorrupt, MaintainedStore
+from runtime.storage.durable_mark import MARK
 
 
 @click.command("check")
@@ -26,7 +26,11 @@ from runtime.storage.head import HEAD
 @store_option
 @click.pass_context
 def command(
-    ctx: click.Context, sessions: tuple[str, ...], every: bool, as_json: bool, store: Sessions
+    ctx: click.Context,
+    sessions: tuple[str, ...],
+    every: bool,
+    as_json: bool,
+    store: MaintainedStore,
 ) -> None:
     """Is a log whole, and is it one that the rules allow? Nothing is changed.
 
@@ -74,12 +78,12 @@ class _Found:
         return max([*codes, DIFFERENT if self.vanished else FINE])
 
 
-def _examine(store: Sessions, names: Sequence[str]) -> Iterator[Report]:
+def _examine(store: MaintainedStore, names: Sequence[str]) -> Iterator[Report]:
     places = [locate(store, name) for name in names]
     return map(examine, watched(places, lambda place: f"checking {place.session}"))
 
 
-def _examine_all(store: Sessions) -> _Found:
+def _examine_all(store: MaintainedStore) -> _Found:
     try:
         if not store.is_there():
             where = "name another with --store or REFOLD_STORE"
@@ -91,7 +95,7 @@ def _examine_all(store: Sessions) -> _Found:
     return _Found(reports, vanished, _problem(store, found_any=bool(reports or vanished)))
 
 
-def _problem(store: Sessions, *, found_any: bool) -> RefoldError | None:
+def _problem(store: MaintainedStore, *, found_any: bool) -> RefoldError | None:
     try:
         check_store(store)
     except FileCorrupt as damage:  # also of pages that reading sessions does not meet
@@ -105,8 +109,8 @@ def _problem(store: Sessions, *, found_any: bool) -> RefoldError | None:
     )
 
 
-def _vanished(store: Sessions, session: str) -> str:
-    head = store.reports / f"{session}{HEAD}"
+def _vanished(store: MaintainedStore, session: str) -> str:
+    head = store.reports / f"{session}{MARK}"
     return (
         f"{session}  gone: its head file {head} is there and its log is not; restore the log from "
         "a copy, or remove that file if it is not missed"

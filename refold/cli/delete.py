@@ -12,7 +12,7 @@ from refold.cli.shared.logs import Place, check_store, locate
 from refold.cli.shared.options import store_option
 from refold.cli.shared.removal import Removal, remove, tell
 from refold.render import visible_line
-from runtime.storage import Sessions
+from runtime.storage import MaintainedStore
 
 
 @click.command("delete")
@@ -21,7 +21,7 @@ from runtime.storage import Sessions
 @store_option
 @click.pass_context
 def command(
-    ctx: click.Context, sessions: tuple[str, ...], yes: bool, as_json: bool, store: Sessions
+    ctx: click.Context, sessions: tuple[str, ...], yes: bool, as_json: bool, store: MaintainedStore
 ) -> None:
     """Remove sessions for good, with all that is kept beside their logs.
 
@@ -45,7 +45,7 @@ def command(
     ctx.exit(tell([*remove(places)], as_json=as_json))
 
 
-def _named(store: Sessions, names: Sequence[str]) -> list[Place]:
+def _named(store: MaintainedStore, names: Sequence[str]) -> list[Place]:
     """The sessions that are named, each once."""
     places = [locate(store, name) for name in names]
     for found in {place.store.address: place.store for place in places}.values():

@@ -15,7 +15,7 @@ import click
 from refold.cli.shared.exit_codes import CANNOT_OPEN, DIFFERENT
 from refold.cli.shared.exit_codes import say as say_why
 from refold.cli.shared.options import STORE, opened_store
-from runtime.storage import Sessions
+from runtime.storage import MaintainedStore
 from runtime.storage.address import within
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @click.option(
     "--json", "as_json", is_flag=True, help="Print a summary as JSON; the tale on stderr."
 )
-def command(*, engine: bool, store: Sessions | None, as_json: bool) -> None:
+def command(*, engine: bool, store: MaintainedStore | None, as_json: bool) -> None:
     """A tour without a key and without a network.
 
     An agent on a scripted model works in a process of its own. That process is killed with SIGKILL

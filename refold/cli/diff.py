@@ -13,7 +13,7 @@ from refold.cli.shared.options import json_option, store_option
 from refold.render import percent, shortened, styled, to_json, visible_line
 from runtime.comparison import Comparison, Divergence, StepRequest, compare_steps, rebuild_step
 from runtime.envelope import Event, Replace
-from runtime.storage import Sessions
+from runtime.storage import MaintainedStore
 
 BEFORE, AFTER = 24, 56
 """How many bytes of each body are shown around the first that differs."""
@@ -35,7 +35,7 @@ class Side:
 @store_option
 @click.pass_context
 def command(
-    ctx: click.Context, session: str, a: str, b: str, as_json: bool, store: Sessions
+    ctx: click.Context, session: str, a: str, b: str, as_json: bool, store: MaintainedStore
 ) -> None:
     """Where two requests part, and the event that caused it.
 
@@ -61,7 +61,7 @@ def command(
     ctx.exit(DIFFERENT if found.divergence is not None else 0)
 
 
-def _side(store: Sessions, session: str, name: str, logs: dict[str, ReadLog]) -> Side:
+def _side(store: MaintainedStore, session: str, name: str, logs: dict[str, ReadLog]) -> Side:
     other, _, step = name.rpartition(":")
     named = other or session
     if named not in logs:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,12 @@ from runtime.storage import (
     OS,
     ForeignLog,
     LogCorrupt,
+    MaintainedStore,
     Scan,
-    Sessions,
     check_session_id,
 )
 from runtime.storage.believable import believable
-from runtime.storage.files import remove, reported, write_file
+from runtime.storage.files import reported, write_file
 from runtime.storage.salvage import lines_of, salvage
 
 
@@ -43,13 +42,13 @@ def command(
     *,
     session: str,
     file: Path | None,
-    to: Sessions | None,
+    to: MaintainedStore | None,
     wanted: str | None,
     readable: bool,
     raw: bool,
     force: bool,
     as_json: bool,
-    store: Sessions,
+    store: MaintainedStore,
 ) -> None:
     """The stored bytes of a session, as a log file or into another store.
 
@@ -91,7 +90,7 @@ def command(
 
 
 def _check_usage(
-    file: Path | None, to: Sessions | None, wanted: str | None, *, as_json: bool
+    file: Path | None, to: MaintainedStore | None, wanted: str | None, *, as_json: bool
 ) -> None:
     if file is not None and to is not None:
         raise click.UsageError("give FILE or --to, not both")
@@ -131,7 +130,7 @@ def _read(place: Place, *, readable: bool) -> Taken:
         raise
     stored = place.store.raw(place.session)
     lines = lines_of(stored, found)
-    start = found.records[0].offset if found.records else found.end
+    start = found.records[0].offset if found.records else found.end.offset
     data = stored[:start] + lines
     left_out = 0 if found.torn is None else found.torn.dropped_bytes
     if left_out:
@@ -163,7 +162,7 @@ def _before(place: Place, damage: LogCorrupt, *, readable: bool) -> Taken:
     return Taken(place, found, kept.data, kept.lines, len(kept.dropped))
 
 
-def _into_store(taken: Taken, to: Sessions, wanted: str | None) -> None:
+def _into_store(taken: Taken, to: MaintainedStore, wanted: str | None) -> None:
     if taken.found.foreign:
         raise ForeignLog(taken.place.session)
     header = taken.found.header
@@ -184,26 +183,14 @@ def _export_raw(place: Place, file: Path | None, *, force: bool, as_json: bool) 
 def _into_file(data: bytes, file: Path, *, force: bool) -> None:
     """Write the file whole and durable, or leave what was there.
 
-    Without `force` its name is claimed first: of many who want it one gets it, and none overwrites
-    another's. (A hard link would refuse a taken name, too, but not every file system has them.)
+    Of many who want its name one gets it, and without `force` none overwrites another's.
     """
     with reported(file):
-        if not force:
-            _claim(file)
         try:
-            write_file(OS, file, data, sync=True)
-        except BaseException:
-            if not force:
-                remove(OS, file)
-            raise
-
-
-def _claim(file: Path) -> None:
-    try:
-        OS.close(OS.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        what = "name another file, or overwrite it with --force"
-        raise CannotDo(f"{file} is there already; {what}") from None
+            write_file(OS, file, data, sync=True, replace=force)
+        except FileExistsError:
+            what = "name another file, or overwrite it with --force"
+            raise CannotDo(f"{file} is there already; {what}") from None
 
 
 def _as_json(taken: Taken, session: str, where: str) -> dict[str, Any]:

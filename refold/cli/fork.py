@@ -14,7 +14,7 @@ from refold.cli.shared.options import json_option, store_option
 from refold.render import to_json
 from runtime.events import TurnEnd
 from runtime.rules.soundness import refusal_of
-from runtime.storage import LogCorrupt, SessionHeader, Sessions
+from runtime.storage import LogCorrupt, MaintainedStore, SessionHeader
 from runtime.storage.fork import fork_point
 
 
@@ -36,7 +36,9 @@ def _check_at(_ctx: click.Context, _param: click.Parameter, at: str | None) -> s
 @click.option("--name", help="A label for the new session.")
 @json_option
 @store_option
-def command(session: str, at: str | None, name: str | None, as_json: bool, store: Sessions) -> None:
+def command(
+    session: str, at: str | None, name: str | None, as_json: bool, store: MaintainedStore
+) -> None:
     """A new session that begins with the events of another; its id is printed.
 
     A session forks where a turn has ended, by default the last one: the bytes up to there are

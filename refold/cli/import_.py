@@ -20,9 +20,9 @@ from runtime.rules.soundness import refusal_of
 from runtime.session import Session
 from runtime.storage import (
     LogCorrupt,
+    MaintainedStore,
     Scan,
     SessionHeader,
-    Sessions,
     check_session_id,
     frame_header,
     scan,
@@ -39,7 +39,7 @@ _ADVICE = "nothing was imported; take another copy of the log"
 @click.option("--id", "wanted", metavar="ID", help="The session's id, by default the log's own.")
 @json_option
 @store_option
-def command(file: Path, wanted: str | None, as_json: bool, store: Sessions) -> None:
+def command(file: Path, wanted: str | None, as_json: bool, store: MaintainedStore) -> None:
     """Take a log file into the store as a session; its id is printed.
 
     The lines of a log that refold wrote are copied as they are. A log without checksums gets them;
@@ -96,10 +96,10 @@ def _read(file: Path, wanted: str | None) -> Taken:
     found = _scan(data, _expected_id(file, first, wanted), file)
     events = _events(found)
     header = attrs.evolve(found.header, id=wanted or found.header.id)
-    lines, chain = lines_of(data, found), found.chain
+    lines, chain = lines_of(data, found), found.end.chain
     if foreign:
         header, lines = reframe(attrs.evolve(header, durability="power"), events)
-        chain = scan(frame_header(header) + lines, header.id, path=str(file)).chain
+        chain = scan(frame_header(header) + lines, header.id, path=str(file)).end.chain
     left_out = 0 if found.torn is None else found.torn.dropped_bytes
     return Taken(header, lines, len(events), chain, foreign, left_out, refusal_of(events))
 

@@ -19,7 +19,7 @@ from refold.cli.shared.removal import Removal, remove, tell
 from refold.cli.shared.session_rows import NEWER, Row, read_row
 from refold.render import plural, table
 from runtime.moments import utc
-from runtime.storage import Sessions
+from runtime.storage import MaintainedStore
 
 _UNITS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
@@ -70,7 +70,7 @@ def command(
     dry_run: bool,
     yes: bool,
     as_json: bool,
-    store: Sessions,
+    store: MaintainedStore,
 ) -> None:
     """Remove the sessions whose last activity was long ago, for good.
 
@@ -104,7 +104,7 @@ def command(
     ctx.exit(tell([*_remove(store, old)], as_json=as_json))
 
 
-def _older(store: Sessions, than: int, *, damaged: bool) -> Iterator[Old]:
+def _older(store: MaintainedStore, than: int, *, damaged: bool) -> Iterator[Old]:
     """The sessions whose last activity was at `than` (epoch ms) or before, the oldest first."""
     names = [*reversed(newest_first(store, store.names()))]
     undated: list[str] = []
@@ -124,7 +124,7 @@ def _older(store: Sessions, than: int, *, damaged: bool) -> Iterator[Old]:
         )
 
 
-def _remove(store: Sessions, old: list[Old]) -> Iterator[Removal]:
+def _remove(store: MaintainedStore, old: list[Old]) -> Iterator[Removal]:
     """Delete them but for those that changed after the listing; a question may wait for long."""
     listed = {found.name: found for found in old}
 
@@ -140,7 +140,7 @@ def _remove(store: Sessions, old: list[Old]) -> Iterator[Removal]:
         yield attrs.evolve(removal, known=listed[removal.session].known)
 
 
-def _since(store: Sessions, name: str, row: Row) -> int:
+def _since(store: MaintainedStore, name: str, row: Row) -> int:
     last = row.counts.last_activity
     written = store.written_at(name) // 1_000_000
     return written if last is None or row.state in BAD else last

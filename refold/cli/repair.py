@@ -16,7 +16,7 @@ from refold.cli.shared.options import store_option
 from refold.cli.shared.repair_plan import Plan, plan_repair, repair
 from refold.render import plural, styled, to_json, visible_line
 from runtime.errors import RefoldError
-from runtime.storage import Sessions
+from runtime.storage import MaintainedStore
 
 
 @click.command("repair")
@@ -24,7 +24,9 @@ from runtime.storage import Sessions
 @asking_options
 @store_option
 @click.pass_context
-def command(ctx: click.Context, session: str, yes: bool, as_json: bool, store: Sessions) -> None:
+def command(
+    ctx: click.Context, session: str, yes: bool, as_json: bool, store: MaintainedStore
+) -> None:
     """Explain what is wrong with a log, ask, and keep what can be kept.
 
     Of a damaged log the verified events before the damage are kept, up to the last whole batch. A

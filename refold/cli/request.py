@@ -14,7 +14,7 @@ from refold.cli.shared.options import json_option, store_option
 from refold.render import is_terminal, to_json, to_pretty_json, visible_json
 from runtime.comparison import StepRequest, rebuild_step
 from runtime.difference import request_as_json
-from runtime.storage import Sessions
+from runtime.storage import MaintainedStore
 from runtime.wire.formats import FORMATS
 from runtime.wire.providers import Provider, UnknownProvider, find_provider
 
@@ -28,7 +28,9 @@ from runtime.wire.providers import Provider, UnknownProvider, find_provider
 @click.option("--curl", "form", flag_value="curl", help="Print a curl command that sends it again.")
 @json_option
 @store_option
-def command(session: str, step: str, form: str | None, as_json: bool, store: Sessions) -> None:
+def command(
+    session: str, step: str, form: str | None, as_json: bool, store: MaintainedStore
+) -> None:
     """The exact request of a step, rebuilt from the log.
 
     By default its canonical form, indented. Whether its digests match the seal in the log is said

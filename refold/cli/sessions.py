@@ -13,7 +13,7 @@ from refold.cli.shared.progress import watched
 from refold.cli.shared.session_rows import Row, read_row
 from refold.render import bar, number, shortened, table, to_json
 from runtime.moments import utc
-from runtime.storage import Sessions
+from runtime.storage import MaintainedStore
 
 TITLES = ("session", "name", "last activity", "turns", "in", "out", "cached/in", "state")
 _LEFT = frozenset({0, 1, 2, 6, 7})
@@ -23,7 +23,7 @@ _NAME = 30  # characters of a name that the table shows
 @click.command("sessions")
 @json_option
 @store_option
-def command(as_json: bool, store: Sessions) -> None:
+def command(as_json: bool, store: MaintainedStore) -> None:
     """The sessions of a store, the one that was written to last first, and their states.
 
     A state is `ok`; `open turn`, which a crash left or a running agent is in; `owned`, open for

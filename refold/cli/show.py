@@ -19,7 +19,7 @@ from refold.render import shortened, styled, visible_json, visible_line
 from runtime.envelope import Event, decode_line
 from runtime.errors import check_position
 from runtime.moments import utc
-from runtime.storage import LogCorrupt, LogReader, SessionHeader, Sessions
+from runtime.storage import LogCorrupt, LogReader, MaintainedStore, SessionHeader
 from runtime.storage.believable import believable
 
 DATA = 100
@@ -56,7 +56,7 @@ def command(
     from_seq: int,
     follow: bool,
     as_json: bool,
-    store: Sessions,
+    store: MaintainedStore,
 ) -> None:
     """A readable transcript of a session, or its raw events; with --from, those from a seq on.
 
@@ -129,7 +129,7 @@ class Followed:
     """One log's events, those that stand in it and those that another process appends."""
 
     def __init__(self, place: Place) -> None:
-        """Raises as `Sessions.reader` does."""
+        """Raises as `MaintainedStore.reader` does."""
         self._place = place
         self._next_seq = 0
         self._reader = self._open()

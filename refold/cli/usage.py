@@ -11,7 +11,7 @@ from refold.cli.shared.logs import read_log
 from refold.cli.shared.options import json_option, store_option
 from refold.render import bar, duration, number, percent, plural, table, to_json, visible_line
 from runtime import codec
-from runtime.storage import Sessions
+from runtime.storage import MaintainedStore
 from runtime.usage import Break, StepUsage, explain, usage_by_step
 
 TITLES = ("step", "in", "cached", "out", "kept", "cached/in", "breaks")
@@ -22,7 +22,7 @@ _LEFT = frozenset({0, 5, 6})
 @click.argument("session")
 @json_option
 @store_option
-def command(session: str, as_json: bool, store: Sessions) -> None:
+def command(session: str, as_json: bool, store: MaintainedStore) -> None:
     """Tokens, cache hits and kept prefixes, a row a step.
 
     `in` counts every token that the model read, `cached` those of them that came from the

@@ -15,7 +15,7 @@ from refold.cli.shared.logs import Place, StoredLog, locate, open_log
 from refold.cli.shared.options import json_option, store_option
 from refold.render import is_terminal, plural, styled, to_json, visible_line
 from runtime.errors import RefoldError
-from runtime.storage import Sessions
+from runtime.storage import MaintainedStore
 from runtime.verify import Verdict, verify_requests
 
 PATIENCE = 1.0
@@ -73,7 +73,7 @@ def command(
     every: bool,
     allow_unsealed: bool,
     as_json: bool,
-    store: Sessions,
+    store: MaintainedStore,
 ) -> None:
     """Rebuild every request from the stored bytes and compare digests.
 
@@ -101,7 +101,7 @@ def command(
     ctx.exit(_exit(tallies, complaint))
 
 
-def _places(store: Sessions, sessions: Sequence[str]) -> list[Place]:
+def _places(store: MaintainedStore, sessions: Sequence[str]) -> list[Place]:
     if not sessions:
         return [Place(store, session) for session in store.list()]
     return [locate(store, name) for name in sessions]

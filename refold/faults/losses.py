@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias, TypeVar, get_args
 
 import attrs
 
-from refold.faults.disk import Truncate
 from refold.faults.moments import Unsynced, applied
+from refold.faults.recording import Truncate
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import attrs
 
-from refold.faults.disk import (
+from refold.faults.recording import (
     Entry,
     FailedSync,
     Mark,

@@ -10,10 +10,9 @@ from zlib import crc32
 import attrs
 import orjson
 
-from refold.faults.disk import Acknowledged
+from refold.faults.recording import Acknowledged
 from runtime.errors import RefoldError
-from runtime.storage import Scan
-from runtime.storage.sessions import open_sessions
+from runtime.storage import Scan, open_sessions
 
 
 class Readable(Protocol):

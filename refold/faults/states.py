@@ -23,7 +23,6 @@ from typing import TypeVar
 
 import attrs
 
-from refold.faults.disk import Image, RecordingDisk
 from refold.faults.losses import (
     KINDS,
     PIECES,
@@ -35,6 +34,7 @@ from refold.faults.losses import (
     without,
 )
 from refold.faults.moments import Moment, entered, moments
+from refold.faults.recording import Image, RecordingDisk
 
 T = TypeVar("T")
 

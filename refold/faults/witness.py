@@ -8,11 +8,12 @@ from pathlib import Path
 import attrs
 
 from actors.stores import EmbeddedStore, Grant, Progress, Store
-from refold.faults.disk import RecordingDisk
+from refold.faults.recording import RecordingDisk
 from runtime.envelope import Event
 from runtime.errors import Broken
 from runtime.events import SessionRecovered
 from runtime.storage import JsonlFolder, LogReader, Port, SessionHeader
+from runtime.storage.session_header import Durability
 
 Acknowledge = Callable[[str, int, bytes], None]
 
@@ -80,6 +81,13 @@ class _WitnessedGrant:
     @property
     def header(self) -> SessionHeader:
         return self._inner.header
+
+    @property
+    def durability(self) -> Durability:
+        return self._inner.durability
+
+    def strengthen(self, durability: Durability) -> None:
+        self._inner.strengthen(durability)
 
     @property
     def term(self) -> int:

@@ -1,4 +1,4 @@
-"""How a session is stored: framing, files, locks and recovery; synchronous (design chapter 5)."""
+"""How a session is stored: framing, files, locks and recovery; synchronous."""
 
 from __future__ import annotations
 
@@ -22,16 +22,15 @@ from runtime.storage.errors import (
     Unavailable,
 )
 from runtime.storage.framing import Record, frame_batch, frame_header
-from runtime.storage.header import SessionHeader, check_session_id, parse_header
-from runtime.storage.jsonl import JsonlFolder
-from runtime.storage.log import JsonlLog
-from runtime.storage.memory import MemoryFolder, MemoryPort
+from runtime.storage.jsonl import JsonlFolder, JsonlLog, MemoryFolder, MemoryPort
+from runtime.storage.kinds import NoSuchStore, open_sessions
+from runtime.storage.local_store import LocalStore, Log, MaintainedStore
 from runtime.storage.owners import this_process
 from runtime.storage.port import OS, FileStatus, Port
 from runtime.storage.reader import LogReader
-from runtime.storage.sessions import Log, NoSuchStore, Sessions, open_sessions
+from runtime.storage.scan import Scan, Torn, scan
+from runtime.storage.session_header import SessionHeader, check_session_id, parse_header
 from runtime.storage.sqlite import SqliteFile
-from runtime.storage.tail import Scan, Torn, scan
 
 __all__ = [
     "OS",
@@ -43,11 +42,13 @@ __all__ = [
     "ForeignLog",
     "JsonlFolder",
     "JsonlLog",
+    "LocalStore",
     "Log",
     "LogClosed",
     "LogCorrupt",
     "LogFailed",
     "LogReader",
+    "MaintainedStore",
     "MemoryFolder",
     "MemoryPort",
     "NoForkPoint",
@@ -60,7 +61,6 @@ __all__ = [
     "SeqMismatch",
     "SessionBusy",
     "SessionHeader",
-    "Sessions",
     "SqliteFile",
     "StoreFull",
     "StoreRefused",

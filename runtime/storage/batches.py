@@ -13,8 +13,7 @@ from runtime.errors import InvalidEvent
 from runtime.events import LEGACY_TYPE
 from runtime.storage.errors import SeqMismatch
 from runtime.storage.framing import frame_batch, read_envelope
-from runtime.storage.head import Head
-from runtime.storage.walk import Link
+from runtime.storage.walk import LogEnd
 
 
 @attrs.frozen
@@ -23,34 +22,28 @@ class Framed:
 
     lines: bytes
     kinds: list[bytes]
-    head: Head
-    dur: int
-
-    @property
-    def link(self) -> Link:
-        """What the next line must fit."""
-        return Link(self.head.seq + 1, self.head.chain, self.dur)
+    end: LogEnd
 
 
 def frame_batches(
-    batches: Sequence[Sequence[bytes]], written: Head, durable_seq: int
+    batches: Sequence[Sequence[bytes]], written: LogEnd, durable_seq: int
 ) -> Framed | None:
     """The lines of batches of encoded events that go on after `written`; None for no event.
 
     Raises `SeqMismatch`, `InvalidEvent`, `LegacyEvent`.
     """
-    seq, chain, parts = written.seq, written.chain, list[bytes]()
+    seq, chain, parts = written.next_seq, written.chain, list[bytes]()
     kinds: list[bytes] = []
     for events in batches:
         for encoded in events:
-            seq += 1
             kinds.append(orjson.dumps(check_event(encoded, seq))[1:-1])
+            seq += 1
         lines, chain = frame_batch(events, chain, durable_seq)
         parts.append(lines)
     if not kinds:
         return None
     data = b"".join(parts)
-    return Framed(data, kinds, Head(seq, written.end + len(data), chain), durable_seq)
+    return Framed(data, kinds, LogEnd(seq, written.offset + len(data), chain, durable_seq))
 
 
 def check_event(encoded: bytes, seq: int) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from zlib import crc32
 
 from runtime.storage.framing import COVERED, FRAMED, SEALED, Record, is_whole, lines, record_at
-from runtime.storage.tail import Scan
+from runtime.storage.scan import Scan
 
 
 def believable(data: bytes, before: Scan | None) -> Iterator[Record]:
@@ -20,8 +20,8 @@ def believable(data: bytes, before: Scan | None) -> Iterator[Record]:
     Each fits its checksum, seeded with that of the line before it; `before` is None where not even
     the header can be read.
     """
-    at = 0 if before is None else before.end
-    seeds, next_seq = {0 if before is None else before.chain}, 0
+    at = 0 if before is None else before.end.offset
+    seeds, next_seq = {0 if before is None else before.end.chain}, 0
     if before is not None:
         next_seq = len(before.records)
     for start, end in lines(data, at):

@@ -13,7 +13,7 @@ from runtime.errors import Broken, Refused
 from runtime.moments import utc
 
 if TYPE_CHECKING:
-    from runtime.storage.tail import Scan
+    from runtime.storage.scan import Scan
 
 
 @attrs.define(eq=False)
@@ -55,9 +55,9 @@ class SessionBusy(Refused):
     """
 
     session: str
-    pid: int | None
-    host: str | None
-    since: int | None
+    pid: int | None = None
+    host: str | None = None
+    since: int | None = None
     here: bool = False
 
     def __str__(self) -> str:
@@ -205,13 +205,21 @@ class LogCorrupt(Broken):
 
 @attrs.define(eq=False)
 class StoreFull(Broken):
-    """No room for a batch; nothing of it was kept, and the log stays usable."""
+    """No room for a batch; nothing of it was kept, and the log stays usable. See `PASSING`."""
 
     path: str
     reason: str
 
     def __str__(self) -> str:
         return f"there is no room for {self.path} ({self.reason}); make room, then do it again"
+
+
+def _safe(seq: int) -> str:
+    return "no event had been synced" if seq < 0 else f"the events up to seq {seq} are safe"
+
+
+def _stands(seq: int) -> str:
+    return "none had been acknowledged" if seq < 0 else f"the events up to seq {seq} stand"
 
 
 @attrs.define(eq=False)
@@ -224,8 +232,9 @@ class LogFailed(Broken):
 
     def __str__(self) -> str:
         return (
-            f"{self.path} failed ({self.reason}) and takes no more events; events up to seq "
-            f"{self.durable_seq} had been made safe: close the session and open it again"
+            f"{self.path} failed ({self.reason}) and takes no more events; "
+            f"{_safe(self.durable_seq)}: close the session and open it again; `resume` goes on "
+            "from what stands"
         )
 
 
@@ -233,7 +242,7 @@ class LogFailed(Broken):
 class Fenced(Broken):
     """A log that another process took over; `current_term` is its owner's fencing number.
 
-    Nothing more can be added here; the events up to `durable_seq` stand.
+    Nothing more can be added here; what was acknowledged, up to `durable_seq`, stands.
     """
 
     session: str
@@ -243,8 +252,8 @@ class Fenced(Broken):
     def __str__(self) -> str:
         return (
             f"session {self.session!r} was taken over by another process (term "
-            f"{self.current_term}); nothing more is added here, and the events up to seq "
-            f"{self.durable_seq} stand: go on with it there, or close it there and open it again"
+            f"{self.current_term}); nothing more is added here, and {_stands(self.durable_seq)}: "
+            "go on with it there, or close it there and open it again"
         )
 
 
@@ -271,3 +280,17 @@ class FileCorrupt(Unavailable):
 
     def __str__(self) -> str:
         return f"{self.path} is damaged ({self.reason}); {self.advice}"
+
+
+@attrs.define(eq=False)
+class StoreBusy(Unavailable):
+    """Another process has been within a write for so long that nothing was written here."""
+
+    advice: str = "let it go on or end it, then do it again"
+
+
+PASSING = (StoreFull, StoreBusy)
+"""What may be over at the next call: the log is as it was before, and whole.
+
+Nothing of the refused batch is kept. A failed *sync* is none of them: nobody knows what it left.
+"""

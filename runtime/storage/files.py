@@ -1,4 +1,4 @@
-"""What is done with a store's files, step by step through the port (design 5.2)."""
+"""What is done with a store's files, step by step through the port."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import TypeAlias
 
@@ -77,7 +78,12 @@ def _check_plain(port: Port, path: Path, fd: int, twins: Twins | None) -> None:
 
 
 def check_local(port: Port, folder: Path) -> None:
-    """Raise `StoreRefused` for a folder on a network file system."""
+    """Raise `StoreRefused` for a folder on a network file system, before anything is made in it.
+
+    One that is not there yet will be where the folder is that it is made in.
+    """
+    while not exists(port, folder) and folder != folder.parent:
+        folder = folder.parent
     name = port.file_system(folder)
     if name != "local":
         raise StoreRefused(str(folder), f"on {name}")
@@ -123,13 +129,22 @@ def copy_all(port: Port, source: int, target: int, part: range, to: int) -> None
         part, to = part[copied:], to + copied
 
 
-def write_file(port: Port, path: Path, data: bytes, *, sync: bool) -> None:
-    """Make or replace the file at `path` as a whole; where that fails, nothing is left of it."""
-    draft = path.with_name(path.name + ".new")
+def write_file(port: Port, path: Path, data: bytes, *, sync: bool, replace: bool = True) -> None:
+    """Make the file at `path` as a whole, in the place of one that is there if that may be.
+
+    Where it fails nothing is left of it, and a kill leaves no more than a draft beside it, which is
+    in nobody's way. Raises `FileExistsError` for a name that is taken and must not be replaced.
+    """
+    draft, fd = open_draft(port, path.with_name(f"{path.name}.new"))
     try:
-        _write_draft(port, draft, data, sync=sync)
-        port.rename(draft, path)
-    except OSError:
+        try:
+            write_all(port, fd, data, 0)
+            if sync:
+                port.fdatasync(fd)
+        finally:
+            port.close(fd)
+        _give_name(port, draft, path, replace=replace)
+    except BaseException:
         with suppress(OSError):  # what went wrong first is what is told
             remove(port, draft)
         raise
@@ -137,14 +152,35 @@ def write_file(port: Port, path: Path, data: bytes, *, sync: bool) -> None:
         port.sync_directory(path.parent)
 
 
-def _write_draft(port: Port, draft: Path, data: bytes, *, sync: bool) -> None:
-    fd = port.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    try:
-        write_all(port, fd, data, 0)
-        if sync:
-            port.fdatasync(fd)
-    finally:
-        port.close(fd)
+def _give_name(port: Port, draft: Path, path: Path, *, replace: bool) -> None:
+    if not replace:
+        try:
+            port.link(draft, path)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            # No more than a kill between these two can leave an empty file.
+            port.close(port.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+        else:
+            remove(port, draft)
+            return
+    port.rename(draft, path)
+
+
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+"""What file systems answer that have no hard links."""
+
+
+def open_draft(port: Port, begin: Path) -> tuple[Path, int]:
+    """A new file that nobody else has, and its descriptor; `begin` is its name but for a number.
+
+    Whatever else is called so, a link too, is left alone.
+    """
+    for number in count():
+        path = begin.with_name(f"{begin.name}-{number}")
+        with suppress(FileExistsError):
+            return path, port.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    raise AssertionError("some number is free")
 
 
 def make_folder(port: Port, folder: Path) -> None:
@@ -169,3 +205,10 @@ def remove(port: Port, path: Path) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def remove_beside(port: Port, path: Path) -> bool:
+    """As `remove`, of what stands beside a log; a folder, which no store made, stays."""
+    with suppress(IsADirectoryError):
+        return remove(port, path)
+    return False

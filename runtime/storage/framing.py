@@ -17,7 +17,7 @@ import orjson
 
 from runtime.json import encode
 from runtime.storage.errors import TooLarge
-from runtime.storage.header import HEADER_BYTES, SessionHeader, unparse_header
+from runtime.storage.session_header import HEADER_BYTES, SessionHeader, unparse_header
 
 COVERED = 17
 """Where the bytes under a line's checksum begin."""

@@ -22,7 +22,7 @@ from runtime.storage.files import open_plain, read_all, write_file
 from runtime.storage.framing import is_whole, seal
 from runtime.storage.odd_lines import odd_lines
 from runtime.storage.port import Port
-from runtime.storage.walk import Index, Link, Records
+from runtime.storage.walk import Index, LogEnd, Records
 
 _VERSION = 2
 
@@ -35,43 +35,39 @@ _MOST_TYPES = 0xFFFF
 
 @attrs.define
 class SavedIndex:
-    """The lines of a log up to a batch's end, what the next one must fit, and the bytes' CRC-32."""
+    """The lines of a log up to a batch's end, where that is, and the CRC-32 of its bytes."""
 
     where: Index
-    link: Link
+    end: LogEnd
     log_crc: int
-
-    @property
-    def end(self) -> int:
-        return self.where.begin(len(self.where))
 
     def fits(self, data: bytes, start: int) -> bool:
         """Whether `data`, whose events begin at `start`, begins with the bytes that it is of."""
-        if self.where.start != start or self.end > len(data):
+        if self.where.start != start or self.end.offset > len(data):
             return False
-        return crc32(memoryview(data)[: self.end]) == self.log_crc
+        return crc32(memoryview(data)[: self.end.offset]) == self.log_crc
 
-    def extend(self, data: bytes, kinds: list[bytes], link: Link) -> None:
-        """Go on with lines of these types, after which the next must fit `link`."""
-        where, at, offset, count = self.where, 0, self.end, len(self.where)
+    def extend(self, data: bytes, kinds: list[bytes], end: LogEnd) -> None:
+        """Go on with lines of these types, after which the log ends at `end`."""
+        where, at, offset, count = self.where, 0, self.end.offset, len(self.where)
         for kind in kinds:
             at = data.index(b"\n", at) + 1
             where.ends.append(offset + at)
             where.kinds.append(where.kind(kind))
         where.odd += odd_lines(data, where, count, offset)
-        self.link, self.log_crc = link, crc32(data, self.log_crc)
+        self.end, self.log_crc = end, crc32(data, self.log_crc)
 
     @classmethod
-    def of(cls, records: Records, link: Link, indexed: int) -> SavedIndex:
+    def of(cls, records: Records, end: LogEnd, indexed: int) -> SavedIndex:
         """The index of a log's verified records, for going on with; a saved one has `indexed`."""
         where = records.where.first(len(records))
         where.odd += odd_lines(records.data, where, indexed)
-        return cls(where, link, records.crc())
+        return cls(where, end, records.crc())
 
     @classmethod
     def of_new(cls, first: bytes) -> SavedIndex:
         """The index of a log that holds nothing but its header's line yet."""
-        return cls(Index(len(first)), Link(), crc32(first))
+        return cls(Index(len(first)), LogEnd(offset=len(first)), crc32(first))
 
     def is_worth_saving(self, saved_count: int) -> bool:
         """Whether enough has come since `saved_count` lines were, for the cost to stay small."""
@@ -93,7 +89,7 @@ def write_index(port: Port, path: Path, saved: SavedIndex) -> None:
         "version": _VERSION,
         "count": len(where),
         "start": where.start,
-        "link": attrs.astuple(saved.link),
+        "link": (saved.end.next_seq, saved.end.chain, saved.end.dur),
         "logCrc": saved.log_crc,
         "bodyCrc": crc32(body),
         "names": [name.decode("latin-1") for name in where.names],
@@ -128,7 +124,10 @@ def _parse(data: bytes) -> SavedIndex | None:
     ends = array("Q", accumulate(lengths, initial=fields["start"]))[1:]
     names = [name.encode("latin-1") for name in fields["names"]]
     where = Index(fields["start"], ends, array("I", kinds), names, fields["odd"])
-    return SavedIndex(where, Link(*fields["link"]), fields["logCrc"])
+    next_seq, chain, dur = fields["link"]
+    return SavedIndex(
+        where, LogEnd(next_seq, where.begin(len(where)), chain, dur), fields["logCrc"]
+    )
 
 
 def _little(values: array[int]) -> bytes:

@@ -10,8 +10,8 @@ import attrs
 
 from runtime.storage.files import CHUNK, read_all
 from runtime.storage.framing import Record, record_at
-from runtime.storage.header import HEADER_BYTES
 from runtime.storage.port import Port
+from runtime.storage.session_header import HEADER_BYTES
 from runtime.storage.walk import Index
 
 

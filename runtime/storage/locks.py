@@ -1,4 +1,4 @@
-"""Who may write a session: one lock file a store, one byte of it a session (design 5.2).
+"""Who may write a session: one lock file a store, one byte of it a session.
 
 The locks belong to the open file description, so they end with the process and with nothing
 else; the file is never unlinked. Where such locks are missing, each session has a lock file of
@@ -34,8 +34,8 @@ class LockPlaces(Protocol):
 class StoreLock:
     """The locks that this process holds in one store; safe to use from several threads."""
 
-    def __init__(self, layout: LockPlaces, port: Port) -> None:
-        self._layout = layout
+    def __init__(self, places: LockPlaces, port: Port) -> None:
+        self._places = places
         self._port = port
         self._held: dict[str, int | None] = {}  # to the descriptor of a lock file of its own
         self._fd: int | None = None
@@ -94,7 +94,7 @@ class StoreLock:
             if not self._port.has_range_locks:
                 return None
             try:
-                fd = self._port.open(self._layout.lock, os.O_RDONLY)
+                fd = self._port.open(self._places.lock, os.O_RDONLY)
             except FileNotFoundError:  # made by whoever locks first
                 return False
             except OSError:
@@ -113,7 +113,7 @@ class StoreLock:
         self._fd, self._held = None, {}
 
     def _lock_byte(self, session_id: str) -> bool:
-        if self._fd is None or not self._is_current(self._fd, self._layout.lock):
+        if self._fd is None or not self._is_current(self._fd, self._places.lock):
             self._open_store()
         assert self._fd is not None
         if not self._port.lock(self._fd, offset_of(session_id)):
@@ -125,14 +125,14 @@ class StoreLock:
         """Open the lock file, anew where it was replaced, and take along what is held."""
         if self._fd is not None:
             self._mark_replaced()
-        before, self._fd = self._fd, self._open(self._layout.lock, None)
+        before, self._fd = self._fd, self._open(self._places.lock, None)
         if before is not None:
             self._port.close(before)
         for held in self._held:
             self._port.lock(self._fd, offset_of(held))
 
     def _lock_file(self, session_id: str) -> bool:
-        path = self._layout.session_lock(session_id)
+        path = self._places.session_lock(session_id)
         fd = self._open(path, session_id)
         if not self._port.flock(fd) or not self._is_current(fd, path):
             self._port.close(fd)
@@ -149,8 +149,8 @@ class StoreLock:
 
     def _open(self, path: Path, guarded: str | None) -> int:
         if not exists(self._port, path):
-            make_folder(self._port, self._layout.folder)
-            if self._layout.is_used(self._port, guarded):
+            make_folder(self._port, self._places.folder)
+            if self._places.is_used(self._port, guarded):
                 self._mark_replaced()
         return self._port.open(path, os.O_RDWR | os.O_CREAT)
 

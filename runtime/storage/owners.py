@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from runtime.errors import RefoldError
 from runtime.events import Owner
 from runtime.storage.errors import SessionBusy
-from runtime.storage.tail import LastOwner
+from runtime.storage.scan import LastOwner, Scan
 
 
 def this_process() -> Owner:
@@ -62,6 +64,14 @@ def _is_elsewhere(boot: str, here: str) -> bool:
     return kernel == ours and space != our_space
 
 
+def last_owner_of(read: Callable[[], Scan]) -> LastOwner | None:
+    """The last owner that the log names which `read` reads; None also where it cannot be read."""
+    try:
+        return read().last_owner()
+    except RefoldError:
+        return None
+
+
 def busy(session_id: str, last: LastOwner | None) -> SessionBusy:
     """The refusal of a session that somebody has locked, naming its last owner if it is that.
 
@@ -69,7 +79,7 @@ def busy(session_id: str, last: LastOwner | None) -> SessionBusy:
     """
     owner = None if last is None or last.released else last.owner.owner
     if last is None or owner is None or has_ended(owner):
-        return SessionBusy(session_id, None, None, None)
+        return SessionBusy(session_id)
     here = owner == this_process()
     return SessionBusy(session_id, owner.pid, owner.host, last.since, here)
 

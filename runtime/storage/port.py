@@ -1,4 +1,4 @@
-"""The one seam to the operating system: every file operation of a store (design chapter 5).
+"""The one door to the operating system: every file operation of a store.
 
 Faults are put in by wrapping a `Port`. All operations raise `OSError` as the system calls do.
 """
@@ -142,7 +142,13 @@ class _System:
         return os.listdir(path)  # noqa: PTH208 - names are wanted, not paths
 
     def file_system(self, path: Path) -> str:
-        return _FILE_SYSTEMS.get(_magic(path), "local")
+        kind = _magic(path)
+        if kind in _FILE_SYSTEMS:
+            return _FILE_SYSTEMS[kind]
+        # What has no disk of its own in this kernel is somebody else's, unless it is known not to.
+        if kind and not os.major(path.stat().st_dev) and kind not in _WITHOUT_A_DISK:
+            return f"a file system without a disk of this machine (type {kind:#x})"
+        return "local"
 
     def lock(self, fd: int, offset: int) -> bool:
         return _taken(lambda: fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _range(fcntl.F_WRLCK, offset)))
@@ -176,7 +182,30 @@ _FILE_SYSTEMS = {
     0x47504653: "a GPFS file system",
     0x7461636F: "an OCFS2 file system",
     0x01161970: "a GFS2 file system",
+    0x19830326: "a BeeGFS file system",
+    0x20030528: "an OrangeFS file system",
+    0x6B414653: "an AFS file system",
+    0x0000564C: "an NCP file system",
+    0x786F4256: "a shared folder of VirtualBox",
+    0xBACBACBC: "a shared folder of VMware",
+    0x7C7C6673: "a shared folder of Parallels",
 }
+"""By their type numbers, as the kernel's `statfs` gives them."""
+
+_WITHOUT_A_DISK = frozenset(
+    {
+        0x01021994,  # tmpfs
+        0x858458F6,  # ramfs
+        0x794C7630,  # overlayfs, as containers have it
+        0x9123683E,  # btrfs
+        0x2FC12FC1,  # ZFS
+        0xCA451A4E,  # bcachefs
+        0xF15F,  # eCryptfs
+        0x61756673,  # aufs
+        0x24051905,  # UBIFS
+    }
+)
+"""Those that are local though the device number of their files is none of a disk's."""
 
 _KINDS = {stat.S_IFREG: "file", stat.S_IFLNK: "link", stat.S_IFDIR: "directory"}
 

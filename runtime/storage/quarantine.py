@@ -6,19 +6,12 @@ kept bytes outlive that, and the next opening reports them.
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-import attrs
-
 from runtime.events import SessionRecovered
-from runtime.storage.files import exists, open_plain, read_all, write_file
-from runtime.storage.layout import Layout
-from runtime.storage.port import Port
-from runtime.storage.tail import count_begun
+from runtime.storage.scan import Scan, count_begun
 
 
 class Quarantine(Protocol):
@@ -28,42 +21,9 @@ class Quarantine(Protocol):
         """The name and the bytes of each piece that was cut at `offset`, the oldest first."""
         ...
 
-
-@attrs.frozen
-class FileQuarantine:
-    """Quarantine files beside the log."""
-
-    _port: Port
-    _layout: Layout
-    _session: str
-
-    def at(self, offset: int) -> Iterator[tuple[str, bytes]]:
-        number = 0
-        while exists(self._port, path := self._layout.torn(self._session, offset, number)):
-            yield path.name, self._read(path)
-            number += 1
-
-    def names(self) -> list[str]:
+    def names(self) -> Sequence[str]:
         """What all of the session's pieces are called."""
-        if not exists(self._port, self._layout.folder):
-            return []
-        return self._layout.torn_names(self._port, self._session)
-
-    def keep(self, offset: int, data: bytes) -> None:
-        """Keep what stood from `offset` on, durably before the log is cut; the same only once."""
-        kept = [found for _, found in self.at(offset)]
-        if data in kept:  # by an opening that may have been killed before it synced the name
-            self._port.sync_directory(self._layout.folder)
-            return
-        path = self._layout.torn(self._session, offset, len(kept))
-        write_file(self._port, path, data, sync=True)
-
-    def _read(self, path: Path) -> bytes:
-        fd = open_plain(self._port, path, os.O_RDONLY)
-        try:
-            return read_all(self._port, fd)
-        finally:
-            self._port.close(fd)
+        ...
 
 
 def lost_note(events: int) -> bytes:
@@ -94,3 +54,15 @@ def unreported(
         reason if cut else "lost-events",
         ",".join(name for name, _ in found),
     )
+
+
+def report_of(quarantine: Quarantine, found: Scan) -> SessionRecovered | None:
+    """What an opening that found this log, and those before it that crashed, took from it."""
+    reason = "unreported" if found.torn is None else found.torn.reason
+    # Beside the log's end: before a newline that was put back, and before a header that is new.
+    end = found.end.offset
+    offsets = (end, end - 1) if found.records else (end, 0)
+    report = unreported(quarantine, offsets, reason)
+    if report is None and found.torn is not None:
+        return SessionRecovered(0, 0, reason)
+    return report

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import attrs
+
 from runtime.storage.errors import ForeignLog, LogCorrupt
 from runtime.storage.framing import Record, record_at
 from runtime.storage.lines import Lines
-from runtime.storage.tail import check_seed_end, read_header
-from runtime.storage.walk import Link, Records, Walk, walk
+from runtime.storage.scan import check_seed_end, read_header
+from runtime.storage.walk import LogEnd, Records, Walk, walk
 
 
 class LogReader:
@@ -25,8 +27,7 @@ class LogReader:
         self.bytes_read = len(first)
         self.has_more = True
         """Whether the last reading left something that stood in the log then."""
-        self._offset = len(first)
-        self._link = Link()
+        self._end = LogEnd(offset=len(first))
 
     def read_new(self, max_bytes: int | None = None) -> list[Record]:
         """The records of `read_batches`, all built."""
@@ -42,10 +43,10 @@ class LogReader:
         """
         window = max_bytes
         while True:
-            data = self._read(self._link.seq, self._offset, window)
+            data = self._read(self._end.next_seq, self._end.offset, window)
             found = self._walk(data)
             self.has_more = window is not None and len(data) >= window
-            if found.whole != self._link or window is None or len(data) < window:
+            if found.whole.offset or window is None or len(data) < window:
                 return self._advance(found)
             window *= 2
 
@@ -63,18 +64,17 @@ class LogReader:
         self._lines.close()
 
     def _walk(self, data: bytes) -> Walk:
-        found = walk(data, 0, self._link)
+        found = walk(data, attrs.evolve(self._end, offset=0))
         if found.problem is not None:
-            raise self._corrupt(found.offset(found.reached.seq), found.problem, found.reached.seq)
+            raise self._corrupt(found.reached.offset, found.problem, found.reached.next_seq)
         return found
 
     def _advance(self, found: Walk) -> Records:
-        records = found.records(self._offset)
-        seeded = (self.header.seed_length or 0) - self._link.seq
+        records = found.records(self._end.offset)
+        seeded = (self.header.seed_length or 0) - self._end.next_seq
         if 0 < seeded <= len(records):
             check_seed_end(self.header, records[seeded - 1], self._lines.name)
-        self._offset += found.offset(found.whole.seq)
-        self._link = found.whole
+        self._end = attrs.evolve(found.whole, offset=self._end.offset + found.whole.offset)
         return records
 
     def _read(self, seq: int, offset: int, size: int | None) -> bytes:
@@ -85,6 +85,6 @@ class LogReader:
         return data
 
     def _corrupt(self, offset: int, found: str, seq: int | None = None) -> LogCorrupt:
-        expected = self._link.seq if seq is None else seq
-        at = self._offset + offset
+        expected = self._end.next_seq if seq is None else seq
+        at = self._end.offset + offset
         return LogCorrupt(self._lines.name, at, expected + 2, expected, found)

@@ -13,7 +13,7 @@ from runtime.envelope import Draft, Event
 from runtime.errors import InvalidEvent, InvalidHeader, NotLosslessJson
 from runtime.json import check
 from runtime.storage.framing import frame_batch, read_envelope
-from runtime.storage.header import SessionHeader
+from runtime.storage.session_header import SessionHeader
 
 _ORDER = ("type", "seq", "time", "data", "sourceEventSeqs", "surfaceOp")
 

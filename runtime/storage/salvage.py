@@ -9,9 +9,9 @@ import orjson
 
 from runtime.storage.errors import LogCorrupt
 from runtime.storage.framing import SEALED, frame_header
-from runtime.storage.header import SessionHeader
-from runtime.storage.tail import Scan, count_begun, scan
-from runtime.storage.walk import walk
+from runtime.storage.scan import Scan, count_begun, scan
+from runtime.storage.session_header import SessionHeader
+from runtime.storage.walk import LogEnd, walk
 
 
 @attrs.frozen
@@ -71,7 +71,7 @@ def salvage_headless(data: bytes, session_id: str) -> Salvage | None:
     start = _first_event(data)
     if start is None:
         return None
-    time = orjson.loads(walk(data, start).records()[0].encoded)["time"]
+    time = orjson.loads(walk(data, LogEnd(offset=start)).records()[0].encoded)["time"]
     header = SessionHeader(session_id, created_at=time, durability="power")
     whole = frame_header(header) + data[start:]
     return attrs.evolve(salvage(whole, _readable(whole, session_id)), new_header=True)
@@ -84,7 +84,7 @@ def _first_event(data: bytes) -> int | None:
     """
     end = sum(map(len, data.split(b"\n", 3)[:3]))
     begins = (sealed.start() for sealed in SEALED.finditer(data, 1, end))
-    return next((start for start in begins if walk(data, start).records()), None)
+    return next((start for start in begins if walk(data, LogEnd(offset=start)).records()), None)
 
 
 def _readable(data: bytes, session_id: str) -> Scan:
@@ -100,7 +100,7 @@ def _end(found: Scan) -> int:
     """Where that of a log's bytes ends which is kept; a newline that was lost is not in them."""
     if found.torn is not None and found.torn.missing_newline:
         return found.torn.offset
-    return found.end
+    return found.end.offset
 
 
 def _reseeded(readable: Scan) -> tuple[SessionHeader, int]:

@@ -19,10 +19,15 @@ _HEADERS = frozenset({b"request/header", LEGACY_TYPE.encode()})
 
 
 @attrs.frozen
-class Link:
-    """What the next record of a log must fit: its seq, the checksum and the `dur` before it."""
+class LogEnd:
+    """Where a log ends, and what its next record must fit.
 
-    seq: int = 0
+    `next_seq` is that record's seq and `offset` the byte that its line starts at. `chain` is the
+    checksum of the record before it, which seeds its own, and `dur` what that one calls durable.
+    """
+
+    next_seq: int = 0
+    offset: int = 0
     chain: int = 0
     dur: int = -1
 
@@ -131,56 +136,51 @@ class Walk:
     """What is known of `data` from the start of a batch on.
 
     `reached` is what a line after the verified ones must fit, `whole` what a batch after the last
-    complete one must fit; between the two, `left` records are owed. `problem` says why the walk
-    ended before the last whole line; `broken` marks a line that its checksum fits and the
-    counting does not.
+    complete one must fit; between the two, `left` records are owed. Both count bytes of `data`.
+    `problem` says why the walk ended before the last whole line; `broken` marks a line that its
+    checksum fits and the counting does not.
     """
 
     data: bytes = attrs.field(repr=False)
     index: Index
-    reached: Link
-    whole: Link
+    reached: LogEnd
+    whole: LogEnd
     left: int = 0
     problem: str | None = None
     broken: bool = False
 
-    def offset(self, seq: int) -> int:
-        """Where the line of `seq`, or what stands after the last verified line, starts."""
-        return self.index.begin(seq - self.reached.seq + len(self.index))
-
     def records(self, base: int = 0) -> Records:
         """The records of the complete batches; `base` is where `data` begins in the log."""
-        count = len(self.index) - (self.reached.seq - self.whole.seq)
+        count = len(self.index) - (self.reached.next_seq - self.whole.next_seq)
         return Records(self.data, self.index.first(count), base)
 
 
-def walk(data: bytes, start: int = 0, link: Link | None = None, known: Index | None = None) -> Walk:
+# Most of what it costs to open a log is this loop, so it makes no object and calls no function of
+# ours for a line. A line's bytes up to its time are a function of its checksum, its `dur`, its
+# `left`, its type and its seq. The checksum is computed anyway, the seq is the next, and the other
+# three are mostly those of the line before (`left` one less). So the loop writes down how the line
+# would begin if they were, and compares: where that fits, the line is verified and counted, and
+# nothing of it was parsed. Where it does not, `_parse` looks at the line as if there were no short
+# way and its `dur`, `left` and type become the next guess. A guess can only be too strict: it is
+# the whole beginning of the line, so a line that fits it would have been parsed to the same.
+#
+# 100,000 events take 0.15 s of CPU so, and 0.32 s where each line is parsed. That slow way stands
+# in the tests (`walk_by_parsing`), and this one is held to what it finds over damaged logs.
+def walk(data: bytes, start: LogEnd | None = None, known: Index | None = None) -> Walk:
     """Verify the lines of `data` from `start`, stopping at the first that does not fit.
 
-    `link` is what the first must fit (by default: the first event of a log). Lines that are
-    `known` already stand before it. Raises `LegacyEvent`.
+    `start` counts bytes of `data` and is by default where the first event of a log stands that has
+    no header. Lines that are `known` already stand before it. Raises `LegacyEvent`.
     """
-    at = link or Link()
-    found = Walk(data, Index(start) if known is None else known, at, at)
-    _follow(found)
-    return found
-
-
-def _follow(found: Walk) -> None:
-    # The walk's own loop, without a call a line: most lines start as the one before foretells
-    # (`framing`, `typed`, the next seq) and need no parsing.
-    data, view = found.data, memoryview(found.data)
-    ends, kinds = found.index.ends, found.index.kinds
-    (seq, chain, dur), left, offset = (
-        attrs.astuple(found.reached),
-        0,
-        found.offset(found.reached.seq),
-    )
-    whole, kind, plain, framing, typed = (seq, chain, dur), 0, b"", b"", b""
+    at = start or LogEnd()
+    found = Walk(data, Index(at.offset) if known is None else known, at, at)
+    view, ends, kinds = memoryview(data), found.index.ends, found.index.kinds
+    seq, offset, chain, dur, left = at.next_seq, at.offset, at.chain, at.dur, 0
+    whole, kind, plain, framing, typed = (seq, offset, chain, dur), 0, b"", b"", b""
     while (end := data.find(b"\n", offset)) >= 0:
         value = crc32(view[offset + COVERED : end], chain)
-        start = b'{"crc":"%08x"%b%b%d,"time":' % (value, framing, typed, seq)
-        if data.startswith(start, offset):
+        foretold = b'{"crc":"%08x"%b%b%d,"time":' % (value, framing, typed, seq)
+        if data.startswith(foretold, offset):
             left = left and left - 1
         else:
             line = _parse(found, offset, end, value)
@@ -193,8 +193,9 @@ def _follow(found: Walk) -> None:
         ends.append(offset)
         kinds.append(kind)
         if not left:
-            whole = (seq, chain, dur)
-    found.reached, found.whole, found.left = Link(seq, chain, dur), Link(*whole), left
+            whole = (seq, offset, chain, dur)
+    found.reached, found.whole, found.left = LogEnd(seq, offset, chain, dur), LogEnd(*whole), left
+    return found
 
 
 class _Line(NamedTuple):

@@ -23,7 +23,7 @@ from runtime.events import ContextMessage, EndReason, ToolResult
 from runtime.header import LlmCallConfig
 from runtime.messages import Message, Source, TextBlock, text_of, tool_calls
 from runtime.storage.errors import LogFailed
-from runtime.storage.memory import MemoryPort
+from runtime.storage.jsonl.memory import MemoryPort
 from runtime.wire.format import ExtraRefused
 from runtime.wire.providers import UnknownProvider
 from tests.agents import (

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import refold
 from refold import Say, Script
-from refold.cli.opening import Place
-from refold.cli.report import examine
+from refold.cli.shared.findings import examine
+from refold.cli.shared.logs import Place
 from runtime.errors import HistoryUnbalanced, HistoryUnreadable, InvalidEvent
 from runtime.storage import open_sessions
 from tests.agents import stored_events

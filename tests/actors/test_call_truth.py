@@ -17,7 +17,7 @@ import pytest
 import trio
 
 import refold
-from actors.stores.embedded import EmbeddedGrant
+from actors.stores.local import LocalGrant
 from actors.tools import Tool
 from refold import Call, Say, Script, Seams
 from runtime.closing import NOT_STARTED, UNKNOWN_OUTCOME
@@ -278,13 +278,13 @@ async def test_a_cancel_as_the_body_ends_leaves_its_result(
 async def test_a_call_that_was_cancelled_while_the_disk_took_its_start_never_ran(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sync = EmbeddedGrant.sync
+    sync = LocalGrant.sync
 
-    async def slow_sync(grant: EmbeddedGrant) -> int:
+    async def slow_sync(grant: LocalGrant) -> int:
         await trio.sleep(10)
         return await sync(grant)
 
-    monkeypatch.setattr(EmbeddedGrant, "sync", slow_sync)
+    monkeypatch.setattr(LocalGrant, "sync", slow_sync)
     # One sync before the request, then one for the call: at 15 s the call waits for its own.
     for calls in ([work("a", 1)], [work("a", 1), work("b", 2)]):
         bodies, _, events = await cut_at(15, calls)
@@ -331,9 +331,9 @@ async def test_a_result_that_no_neighbour_waits_beside_costs_no_sync_of_its_own(
     async def deny(call: refold.CallView) -> refold.Deny | None:
         return refold.Deny("no") if call.call_id == "denied" else None
 
-    count, sync = 0, EmbeddedGrant.sync
+    count, sync = 0, LocalGrant.sync
 
-    async def counted(grant: EmbeddedGrant) -> int:
+    async def counted(grant: LocalGrant) -> int:
         nonlocal count
         count += 1
         return await sync(grant)
@@ -343,7 +343,7 @@ async def test_a_result_that_no_neighbour_waits_beside_costs_no_sync_of_its_own(
         agent = await runtime.start_agent(
             model="script/m", tools=bodies.tools, seams=Seams(pre_tool=(deny,))
         )
-        monkeypatch.setattr(EmbeddedGrant, "sync", counted)
+        monkeypatch.setattr(LocalGrant, "sync", counted)
         await agent.ask("go")
         assert count == syncs
 

@@ -19,14 +19,16 @@ from actors.kernel import ActorCrashed, Spec, open_supervisor
 from actors.log_writer import log_writer
 from actors.session_log import LiveLog, SessionLog
 from actors.stores import EmbeddedStore, open_store
-from actors.stores.files import SIDE_BY_SIDE, WHOLE_FILE_SYSTEM, FileWriting
+from actors.stores.committer import SIDE_BY_SIDE
 from refold import Say, Script
 from runtime.envelope import draft
 from runtime.events import Owner, TodoWrite
+from runtime.storage import open_sessions
 from runtime.storage.errors import LogFailed, StoreFull
-from runtime.storage.header import SessionHeader
-from runtime.storage.jsonl import JsonlFolder
+from runtime.storage.jsonl.file_rounds import WHOLE_FILE_SYSTEM, FileRounds
+from runtime.storage.jsonl.folder import JsonlFolder
 from runtime.storage.port import OS, Port
+from runtime.storage.session_header import SessionHeader
 
 TODO = draft(TodoWrite(()))
 OWNER = Owner("test", 1, "boot")
@@ -255,7 +257,7 @@ async def test_the_file_system_is_synced_though_the_first_log_has_nothing_new(
     logs = [folder.create(SessionHeader(f"s{n}", 0)) for n in range(WHOLE_FILE_SYSTEM)]
     for log in logs[1:]:
         log.append([TODO.at(0, 0).encoded])
-    done = FileWriting(threaded=True).sync(logs)
+    done = folder.rounds.sync(logs, lambda syncs: [sync() for sync in syncs])
     assert (done.failures, disk.whole) == ({}, 1)
     assert [log.durable_seq for log in logs] == [-1, *[0] * (WHOLE_FILE_SYSTEM - 1)]
     for log in logs:
@@ -341,7 +343,7 @@ async def test_a_surprise_in_one_log_is_that_logs_end_and_no_other(tmp_path: Pat
 
 
 async def test_a_surprise_in_a_round_ends_the_logs_in_it_and_not_the_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def surprise(*_: object, **__: object) -> None:
         raise ValueError("nobody thought of this")
@@ -351,11 +353,12 @@ async def test_a_surprise_in_a_round_ends_the_logs_in_it_and_not_the_thread(
         async with storing(tmp_path) as store:
             for operation in ("write", "sync"):
                 with monkeypatch.context() as patch, suppress(LogFailed, ExceptionGroup):
-                    patch.setattr(FileWriting, operation, surprise)
+                    patch.setattr(FileRounds, operation, surprise)
                     async with writing(store, operation) as log:
                         await surprised(log)
                         surprises += 1
             assert surprises == 2
+            assert caplog.text.count("in surprise\n") == 2  # each with its traceback, once
             async with writing(store, "good") as good:
                 await good.append(TODO, flush=True)
 
@@ -406,3 +409,66 @@ async def test_the_level_of_new_sessions_is_said_at_open_and_kept_in_their_heade
         await agent.ask("hello")
         assert embedded(runtime).statistics.syncs == syncs
     assert JsonlFolder(tmp_path).read("s").header.durability == level
+
+
+@pytest.mark.parametrize("scheme", ["", "sqlite:///"])
+@pytest.mark.parametrize("born", ["power", "process", "none"])
+@pytest.mark.parametrize("opened", ["power", "process", "none"])
+async def test_of_a_session_s_level_and_its_runtime_s_the_stronger_counts(
+    scheme: str, born: Any, opened: Any, tmp_path: Path
+) -> None:
+    script, place = Script(lambda _: Say("yes")), f"{scheme}{tmp_path / 'store'}"
+    async with refold.open(place, providers=[script], durability=born) as runtime:
+        agent = await runtime.start_agent(model="script/m", session_id="s")
+        assert agent.snapshot().durability == born
+        await agent.ask("hello")
+    header = open_sessions(place).read("s").header
+    async with refold.open(place, providers=[script], durability=opened) as runtime:
+        agent = await runtime.resume("s")
+        stronger = "power" if "power" in (born, opened) else min(born, opened, key=LEVELS.index)
+        assert agent.snapshot().durability == stronger
+        for lives in range(2):
+            before = embedded(runtime).statistics.syncs
+            await agent.ask("and?")
+            synced = embedded(runtime).statistics.syncs - before
+            assert (synced >= 2) == (stronger == "power"), lives
+            await agent.park()  # whoever wakes it asks for as much
+    assert open_sessions(place).read("s").header == header
+    assert header.level == born
+
+
+LEVELS = ["power", "process", "none"]
+
+
+async def test_a_report_is_private_goes_through_no_link_and_is_never_what_fails(
+    tmp_path: Path,
+) -> None:
+    mine = tmp_path / "mine"
+    mine.write_bytes(b"mine")
+    async with storing(tmp_path / "store") as store:
+        where = store.report("s", "violation-3.json", b"{}")
+        assert where is not None
+        report = Path(where)
+        assert (report.read_bytes(), report.stat().st_mode & 0o777) == (b"{}", 0o600)
+        for make in (report.symlink_to, report.hardlink_to):
+            report.unlink()
+            make(mine)
+            assert store.report("s", "violation-3.json", b"[]") == where
+            assert (report.read_bytes(), mine.read_bytes()) == (b"[]", b"mine")
+        report.unlink()
+        report.mkdir()
+        assert store.report("s", "violation-3.json", b"{}") is None
+
+
+async def test_a_path_is_a_folder_whatever_it_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for where in (Path("./memory:"), "./memory:", Path("sqlite:"), Path("memory:")):
+        async with refold.open(where, providers=[Script(lambda _: Say("yes"))]) as runtime:
+            agent = await runtime.start_agent(model="script/m")
+            await agent.ask("hello")
+        assert [log.stem for log in Path(where).glob("*.jsonl")].count(agent.session_id) == 1
+    async with refold.open("memory:", providers=[Script(lambda _: Say("yes"))]) as runtime:
+        await (await runtime.start_agent(model="script/m")).ask("hello")
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["memory:", "sqlite:"]

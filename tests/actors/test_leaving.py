@@ -25,7 +25,7 @@ from actors.http_model import HttpModel, open_client
 from actors.invariants import Clear, Evidence, InvariantViolation, _Checker
 from actors.model import Clearance, Model, NotAdmitted, Stream, Uncleared
 from actors.session_log import StepBoundary
-from actors.stores.embedded import EmbeddedGrant, EmbeddedStore
+from actors.stores.local import EmbeddedStore, LocalGrant
 from refold import Say, Script
 from runtime.envelope import draft
 from runtime.events import (
@@ -261,7 +261,7 @@ async def test_a_seal_that_the_store_does_not_know_to_be_durable_is_not_cleared(
         agent = await runtime.start_agent(model="script/m", invariants=mode)
         assert (await agent.ask("hello")).text == "one"
         mark = agent.log.live.durable_seq
-        monkeypatch.setattr(EmbeddedGrant, "durable_seq", property(lambda _: mark))
+        monkeypatch.setattr(LocalGrant, "durable_seq", property(lambda _: mark))
         turn = await agent.ask("and now?")
     assert turn.reason.code == "INVARIANT"
     assert turn.reason.message is not None
@@ -517,7 +517,7 @@ async def test_in_audit_nothing_is_kept_of_an_answer_whose_request_was_not_clear
     async with refold.open("memory:", providers=[script]) as runtime:
         agent = await runtime.start_agent(model="script/m", invariants="audit")
         if end == "violation":
-            monkeypatch.setattr(EmbeddedGrant, "durable_seq", property(lambda _: -1))
+            monkeypatch.setattr(LocalGrant, "durable_seq", property(lambda _: -1))
         slow_checker(agent, 10)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(agent.ask, "hello")

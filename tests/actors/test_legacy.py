@@ -13,7 +13,7 @@ from runtime.envelope import decode_line, parse_draft
 from runtime.errors import LegacyEvent
 from runtime.session import Session
 from runtime.storage.framing import frame_batch, frame_header
-from runtime.storage.header import SessionHeader
+from runtime.storage.session_header import SessionHeader
 
 HEADER = {"config": {"provider": "p", "model": "m"}}
 LEGACY: dict[str, dict[str, Any]] = {

@@ -36,7 +36,7 @@ from runtime.events import (
 from runtime.messages import USER, Source, TextBlock, text_of
 from runtime.request import rebuild_request
 from runtime.storage.errors import LogFailed
-from runtime.storage.header import SessionHeader
+from runtime.storage.session_header import SessionHeader
 from tests.agents import assert_within_rules, read_events, read_file, stored_events
 
 TODO = draft(TodoWrite(()))

@@ -14,8 +14,6 @@ import trio
 
 import refold
 from actors.stores import EmbeddedStore
-from actors.stores.committer import Work
-from actors.stores.rows import RowWriting
 from refold import Call, Hang, Say, Script, Think
 from runtime.errors import LegacyEvent
 from runtime.events import EndReason
@@ -255,8 +253,8 @@ def test_a_refused_batch_ends_its_log_for_a_gap_would_follow(path: Path) -> None
     good, bad = (store.create(SessionHeader(name, 1)) for name in ("good", "bad"))
     encoded = TODO.at(0, 1).encoded
     wrong = TODO.at(7, 1).encoded
-    works = [Work(good, print, [[encoded]]), Work(bad, print, [[wrong]])]
-    done = RowWriting(store.rounds).write(works, sync=True)
+    works = [(good, [[encoded]]), (bad, [[wrong]])]
+    done = store.rounds.write(works, durable=True)
     assert [*done.failures] == [bad]
     assert isinstance(done.failures[bad], LogFailed)
     assert (done.writes, done.syncs, good.durable_seq, bad.next_seq) == (1, 1, 0, 0)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from actors.stores import EmbeddedStore, Grant, Store, open_store
 from refold.testing.store_contract import CHECKS, ContractBroken, Stores, check_history
 from runtime.storage import MemoryFolder, MemoryPort, Record
-from runtime.storage.sqlite.log import SqliteLog
+from runtime.storage.sqlite.row_log import SqliteLog
 
 KINDS = ("memory", "files", "sqlite")
 

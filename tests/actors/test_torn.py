@@ -19,8 +19,8 @@ from runtime.envelope import Event, decode_line, parse_draft
 from runtime.errors import HistoryUnbalanced
 from runtime.events import SessionRecovered
 from runtime.storage.framing import frame_batch, frame_header
-from runtime.storage.header import SessionHeader
-from runtime.storage.jsonl import JsonlFolder
+from runtime.storage.jsonl.folder import JsonlFolder
+from runtime.storage.session_header import SessionHeader
 from runtime.verify import verify_requests
 from tests.agents import assert_within_rules, count, read_file
 

@@ -19,7 +19,7 @@ from runtime.envelope import Draft, Event, Replace, decode_line, parse_draft
 from runtime.errors import RuleBroken
 from runtime.events import Owner
 from runtime.rules import broken_rules
-from runtime.storage.header import SessionHeader
+from runtime.storage.session_header import SessionHeader
 from tests import golden
 
 FIRST_BROKEN = {

@@ -29,7 +29,7 @@ class Closed:
     def __attrs_post_init__(self) -> None:
         found = self.store.read(SESSION)
         assert found.torn is None
-        self.records, self.durable_seq = list(found.records), found.dur
+        self.records, self.durable_seq = list(found.records), found.end.dur
 
     @property
     def store(self) -> JsonlFolder:

@@ -19,9 +19,9 @@ import pytest
 from runtime.storage import SessionHeader, SqliteFile
 from runtime.storage.sqlite import database
 from runtime.storage.sqlite.database import Database
-from runtime.storage.sqlite.layout import SqliteLayout
-from runtime.storage.sqlite.log import SqliteLog
-from runtime.storage.sqlite.making import prepare
+from runtime.storage.sqlite.names import SqliteNames
+from runtime.storage.sqlite.row_log import SqliteLog
+from runtime.storage.sqlite.schema import prepare
 from tests.runtime.storage.logs import event
 
 PAGE, SECTOR, FRAME, WAL_HEADER = 4096, 512, 4096 + 24, 32
@@ -75,7 +75,7 @@ class Recorder:
     """Writes to a store and keeps an image of its files at each commit."""
 
     def __init__(self, path: Path) -> None:
-        self.layout = SqliteLayout(path)
+        self.layout = SqliteNames(path)
         self.store = SqliteFile(path)
         self.journal, self.moments = Journal(), list[Moment]()
         self._db = self._wal = self._now = b""
@@ -154,7 +154,7 @@ class Recorder:
 
     def die(self, log: SqliteLog) -> None:
         """End a log as a killed process does: what it wrote is in the cache and not on the disk."""
-        self.store.rounds.logs.discard(log)
+        self.store.rounds.logs.pop(log)
         self.store._locks.release(log.header.id)
 
     def fork(self, source: str, name: str) -> None:

@@ -11,8 +11,7 @@ import attrs
 from refold.faults import BrokenPromise, Journal, check_promises
 from runtime.envelope import Event, decode_line
 from runtime.events import SessionOwner
-from runtime.storage import Record
-from runtime.storage.sessions import open_sessions
+from runtime.storage import Record, open_sessions
 
 KINDS = ["jsonl", "sqlite"]
 

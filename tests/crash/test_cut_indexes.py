@@ -91,7 +91,7 @@ def facts(disk: RecordingDisk) -> tuple[object, ...]:
         found = JsonlFolder(FOLDER, disk).read(ID)
     except RefoldError as error:
         return (str(error),)
-    return (found.header, [*found.records], found.end, found.chain, found.dur, found.torn)
+    return (found.header, [*found.records], found.end, found.torn)
 
 
 def test_no_index_that_a_crash_leaves_changes_what_a_log_says() -> None:

@@ -69,26 +69,13 @@ def test_a_sync_that_loses_its_bytes_stops_the_session_and_the_next_opening_heal
     ends = Counter[str]()
     for after in range(1, 9):
         disk = RecordingDisk()
-        ends[run(disk, _Losing(disk, after))] += 1
+        ends[run(disk, FailingPort(disk, Fault("fdatasync", errno.EIO, after=after - 1)))] += 1
         check_states(disk)
         disk.kill()
         reopen(disk)
         check_states(disk)
     assert ends["went on"] <= 1
     assert ends.total() == 8
-
-
-class _Losing(FailingPort):
-    """A port on which sync number `at` fails and its bytes are lost, while later ones succeed."""
-
-    def __init__(self, disk: RecordingDisk, at: int) -> None:
-        super().__init__(disk)
-        self._disk, self._left = disk, at
-
-    def fdatasync(self, fd: int) -> None:
-        self._left -= 1
-        self._disk.failing_syncs = int(self._left == 0)
-        super().fdatasync(fd)
 
 
 def run(disk: RecordingDisk, port: FailingPort) -> str:

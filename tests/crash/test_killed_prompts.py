@@ -24,7 +24,7 @@ import pytest
 from runtime.envelope import Event, decode_line
 from runtime.events import AssistantMessage, InboxQueued, TurnEnd, TurnStart, UserMessage
 from runtime.messages import text_of, tool_calls
-from runtime.storage.jsonl import JsonlFolder
+from runtime.storage.jsonl.folder import JsonlFolder
 from runtime.verify import verify_requests
 from tests.agents import assert_within_rules
 

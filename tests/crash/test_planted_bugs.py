@@ -43,9 +43,7 @@ class RetriesAFailedSync(RecordingDisk):
     def fdatasync(self, fd: int) -> None:
         self._syncs += 1
         if self._syncs == 2:
-            self.failing_syncs = 1
-            with suppress(OSError):
-                super().fdatasync(fd)
+            self.lose_sync(fd)
         super().fdatasync(fd)
 
 

@@ -24,8 +24,9 @@ import pytest
 from runtime.errors import RefoldError
 from runtime.storage import SqliteFile
 from runtime.storage.sqlite.database import Database
-from runtime.storage.sqlite.layout import SqliteLayout
-from runtime.storage.sqlite.log import Rounds, SqliteLog
+from runtime.storage.sqlite.names import SqliteNames
+from runtime.storage.sqlite.row_log import SqliteLog
+from runtime.storage.sqlite.row_rounds import RowRounds
 from tests.crash.images import Journal, Recorder, State, play, states
 from tests.runtime.storage.databases import sql
 from tests.runtime.storage.logs import event
@@ -73,9 +74,9 @@ def place(tmp_path: Path) -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def put(state: State, folder: Path) -> SqliteLayout:
+def put(state: State, folder: Path) -> SqliteNames:
     """The files of a state, where a process of after the crash finds them."""
-    layout = SqliteLayout(folder / "s.db")
+    layout = SqliteNames(folder / "s.db")
     layout.path.write_bytes(state.db)
     layout.wal.write_bytes(state.wal)
     shm = folder / "s.db-shm"
@@ -210,7 +211,7 @@ def never_full(_database: Database, db: Any, durable: bool) -> None:
 
 
 def _without_counting(
-    rounds: Rounds, works: Any, *, durable: bool, write: Any = Rounds.write
+    rounds: RowRounds, works: Any, *, durable: bool, write: Any = RowRounds.commit
 ) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         transaction = rounds.database.transaction
@@ -241,7 +242,7 @@ class Uncounting:
 
 def _durable_at_once(log: SqliteLog, settle: Any = SqliteLog.settle) -> None:
     settle(log)
-    log._durable = log._written
+    log._state.durable = log._state.written
 
 
 def _open_without_sync(
@@ -262,7 +263,7 @@ def _open_without_sync(
 PLANTED = {
     "an opening syncs nothing": (SqliteFile, "open", _open_without_sync),
     "synchronous is never FULL": (Database, "_set_synchronous", never_full),
-    "a sync commits nothing": (Rounds, "write", _without_counting),
+    "a sync commits nothing": (RowRounds, "commit", _without_counting),
     "what is committed counts as durable": (SqliteLog, "settle", _durable_at_once),
 }
 

@@ -95,7 +95,7 @@ def test_an_owner_that_was_stopped_within_a_transaction_keeps_the_session(
         stop(old, place, random.Random(1), locked=True)
         place.replace_lock()
         new = server.start(f"{HOME}:own", place.store, "new", "1").end()
-        assert facts(new.lines)[-1]["failed"] == "Unavailable"
+        assert facts(new.lines)[-1]["failed"] == "StoreBusy"
         old.go_on()
         old.wait_for(len(old.said) + 1)
     assert place.broken_promises(journal_of(old.said)) == []

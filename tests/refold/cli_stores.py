@@ -19,7 +19,7 @@ from runtime.envelope import Event, Replace, decode_line, draft
 from runtime.events import ContextMessage
 from runtime.header import LlmCallConfig
 from runtime.messages import Source, TextBlock
-from runtime.storage import SessionHeader, Sessions, open_sessions
+from runtime.storage import MaintainedStore, SessionHeader, open_sessions
 from runtime.surface import fold_surface
 
 HOSTILE = (
@@ -88,7 +88,7 @@ class CliStore:
             return [decode_line(record.encoded) for record in sessions.read(session).records]
 
     @contextmanager
-    def opened(self) -> Iterator[Sessions]:
+    def opened(self) -> Iterator[MaintainedStore]:
         with closing(open_sessions(self.address)) as sessions:
             yield sessions
 

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -51,8 +52,8 @@ def answer(body):
             return Fail("INVALID_REQUEST", HOSTILE)
         case "look":
             return [Think("a look"), Call("look", {{"page": HOSTILE}})]
-        case "spoil":
-            return Call("spoil")
+        case "spoil" | "fill":
+            return Call(text)
         case "stick":
             return Call("stick")
         case "hostile":
@@ -68,6 +69,8 @@ script = refold.Script(answer)
 """
 
 TOOLS = f"""
+import resource
+import threading
 from pathlib import Path
 import trio
 
@@ -91,6 +94,15 @@ async def spoil() -> str:
     (log,) = Path("sessions").glob("*.jsonl")
     log.write_bytes(log.read_bytes().replace(b"spoil", b"spoyl"))
     return "done"
+
+
+async def fill() -> str:
+    "Leave no room for any file, for a second."
+    (log,) = Path("sessions").glob("*.jsonl")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size, hard))
+    threading.Timer(1, resource.setrlimit, (resource.RLIMIT_FSIZE, (soft, hard))).start()
+    return "full"
 """
 
 
@@ -100,7 +112,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "answers.py").write_text(ANSWERS)
     (tmp_path / "chat_tools.py").write_text(TOOLS)
     (tmp_path / "refold.toml").write_text(
-        'tools = ["chat_tools:look", "chat_tools:stick", "chat_tools:spoil"]\n'
+        'tools = ["chat_tools:look", "chat_tools:stick", "chat_tools:spoil", "chat_tools:fill"]\n'
     )
     return tmp_path
 
@@ -302,6 +314,20 @@ def test_a_session_that_fails_ends_the_chat_with_one_sentence(folder: Path) -> N
         assert person.finish() == 1
     assert "Traceback" not in person.output
     assert looks_like(person.output.rstrip())[-1].startswith("refold: ")
+
+
+def test_a_chat_goes_on_when_there_is_room_again(folder: Path) -> None:
+    with chat(folder) as person:
+        say(person, "hello")
+        person.type("fill\n")
+        person.expect("there is no room")
+        time.sleep(1.2)
+        say(person, "and now", "You said and now.")
+        person.type("\x04")
+        assert person.finish() == 0
+    events = events_of(folder)
+    assert prompts(events) == ["hello", "fill", "and now"]
+    assert ends(events) == ["completed", "error", "completed"]
 
 
 def test_a_typed_line_of_100_kb_arrives_whole(folder: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import refold
 from runtime.storage import SessionHeader, TooLarge, frame_header, open_sessions
-from runtime.storage.header import HEADER_BYTES
+from runtime.storage.session_header import HEADER_BYTES
 from tests.refold.cli_stores import CliStore
 from tests.runtime.storage.logs import event
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -49,7 +51,7 @@ def test_a_file_gets_the_same_bytes_and_is_never_overwritten_unasked(
     assert path.read_bytes() == any_store.raw("tour")
     assert any_store.run("export", "changed", str(path), "--force").code == 0
     assert path.read_bytes() == any_store.raw("changed")
-    assert not list(tmp_path.glob("*.new"))
+    assert not list(tmp_path.glob("*.new*"))
 
 
 STARVED = """
@@ -87,9 +89,8 @@ def test_a_file_is_durable_before_its_name_is_and_both_before_it_is_told(
     monkeypatch.setattr(export, "OS", intercepted(OS, lambda name, _: seen.append(name)))
     path = tmp_path / "copy.jsonl"
     assert made_store.run("export", "tour", str(path), *["--force"] * force).code == 0
-    claimed = [] if force else ["open", "close"]
-    written = ["open", "pwrite", "fdatasync", "close", "rename", "sync_directory"]
-    assert seen == claimed + written
+    named = ["rename"] if force else ["link", "unlink"]
+    assert seen == ["open", "pwrite", "fdatasync", "close", *named, "sync_directory"]
 
 
 def refused(store: CliStore, path: Path, said: str) -> None:
@@ -135,23 +136,82 @@ def test_a_device_is_never_replaced(any_store: CliStore, tmp_path: Path) -> None
     assert device.is_char_device()
 
 
-@pytest.mark.parametrize("kind", ["file", "pipe", "link"])
-def test_what_has_the_name_of_the_draft_is_left_alone(
-    any_store: CliStore, tmp_path: Path, kind: str
+@pytest.mark.parametrize("kind", ["file", "pipe", "link", "hard link"])
+@pytest.mark.parametrize("name", ["copy.new", "copy.new-0"])
+def test_what_has_the_name_of_a_draft_is_left_alone_and_in_nobody_s_way(
+    any_store: CliStore, tmp_path: Path, kind: str, name: str
 ) -> None:
-    draft, other = tmp_path / "copy.new", tmp_path / "other"
+    draft, other = tmp_path / name, tmp_path / "other"
+    other.write_bytes(b"mine")
     if kind == "file":
         draft.write_bytes(b"what was there")
     elif kind == "pipe":
         os.mkfifo(draft)
+    elif kind == "hard link":
+        draft.hardlink_to(other)
     else:
         draft.symlink_to(other)
     before = draft.lstat()
-    refused(any_store, tmp_path / "copy", f"{draft} is there already")
+    for force in ((), ("--force",)):
+        assert any_store.run("export", "tour", str(tmp_path / "copy"), *force).code == 0
+        assert (tmp_path / "copy").read_bytes() == any_store.raw("tour")
     assert (draft.lstat().st_ino, draft.lstat().st_size) == (before.st_ino, before.st_size)
-    assert not (tmp_path / "copy").exists()
-    draft.unlink()
-    assert any_store.run("export", "tour", str(tmp_path / "copy")).code == 0
+    assert other.read_bytes() == b"mine"
+
+
+def test_an_export_that_is_killed_at_any_step_leaves_nothing_that_refuses_it_again(
+    made_store: CliStore, tmp_path: Path
+) -> None:
+    """Before the file has its name there is none, so that the same command goes on."""
+    step = 0
+    for step in range(20):
+        file = tmp_path / str(step) / "copy"
+        file.parent.mkdir()
+        program = (sys.executable, "-c", KILLED, str(step), "export", "tour", str(file))
+        killed = subprocess.run(
+            [*program, "--store", str(made_store.path)], check=False, capture_output=True
+        )
+        if killed.returncode == 0:
+            break
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        again = made_store.run("export", "tour", str(file))
+        assert again.code == (3 if file.exists() and again.code else 0), again.err
+        assert file.read_bytes() == made_store.raw("tour")
+    assert step > 4
+
+
+KILLED = """
+import os, signal, sys
+from runtime.storage.port import _System
+from refold.cli import main
+left = [int(sys.argv[1])]
+def counted(name, call):
+    def run(self, *args):
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left[0] -= 1
+        return call(self, *args)
+    setattr(_System, name, run)
+armed = sys.argv.pop(1)
+for name in ("link", "rename", "unlink", "pwrite", "fdatasync", "sync_directory"):
+    counted(name, getattr(_System, name))
+main(sys.argv[1:])
+"""
+
+
+def test_where_there_are_no_hard_links_a_file_is_not_overwritten_unasked_either(
+    made_store: CliStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(type(OS), "link", refuse)
+    file = tmp_path / "copy"
+    assert made_store.run("export", "tour", str(file)).code == 0
+    assert file.read_bytes() == made_store.raw("tour")
+    assert made_store.run("export", "changed", str(file)).code == 3
+    assert file.read_bytes() == made_store.raw("tour")
+    assert [found.name for found in tmp_path.iterdir() if "copy" in found.name] == ["copy"]
 
 
 @pytest.mark.parametrize("name", ["changed.jsonl", "tour.jsonl", "new.jsonl", "tour.head", "x"])

@@ -91,7 +91,7 @@ def test_an_imported_log_is_whole_durable_and_vouched_for(store: CliStore, tmp_p
     checked = store.run("check", "foreign", "--json")
     assert (checked.code, orjson.loads(checked.out)["sessions"][0]["notes"]) == (0, [])
     found = JsonlFolder(store.path).read("foreign")
-    assert (found.header.created_at, found.header.cwd, found.dur) == (7, "/x", 2)
+    assert (found.header.created_at, found.header.cwd, found.end.dur) == (7, "/x", 2)
     assert sorted(p.name for p in store.path.iterdir()) == [
         ".lock",
         "foreign.head",

@@ -155,7 +155,7 @@ def test_a_log_in_a_sqlite_file_is_followed(
     def repair() -> None:
         with any_store.opened() as sessions:
             found, data = sessions.read("tour"), sessions.raw("tour")
-            sessions.replace(found.header, body(data), (found.end, b""))
+            sessions.replace(found.header, body(data), (found.end.offset, b""))
 
     rest = [append, lambda: None, repair, append]
 

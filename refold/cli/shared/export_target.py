@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from refold.cli.shared.exit_codes import CannotDo
-from runtime.storage import Sessions
+from runtime.storage import MaintainedStore
 from runtime.storage.files import reported
 
 _MAGIC = b"SQLite format 3\0"
@@ -16,7 +16,7 @@ _BESIDE = ("-", ".lock", ".new")
 """What the names of a SQLite file's own files go on with after its name."""
 
 
-def check_target(file: Path, source: Sessions) -> None:
+def check_target(file: Path, source: MaintainedStore) -> None:
     """Raise `CannotDo` if writing `file` would destroy or disturb anything but a file.
 
     `source` is the store that is exported from; no folder of it is written to. The name has to be
@@ -37,7 +37,7 @@ def check_target(file: Path, source: Sessions) -> None:
             )
 
 
-def _objections(file: Path, source: Sessions) -> Iterator[str]:
+def _objections(file: Path, source: MaintainedStore) -> Iterator[str]:
     kind = _kind(file)
     if kind == "link":
         yield "a symbolic link"

@@ -17,8 +17,9 @@ from runtime.errors import HistoryUnbalanced, HistoryUnreadable, RefoldError, Ru
 from runtime.events import SessionRecovered
 from runtime.rules import broken_rules
 from runtime.rules.soundness import last_sound_end, refusal_of
-from runtime.storage import LogCorrupt, Scan, Sessions, Torn
-from runtime.storage.head import Beside, Head
+from runtime.storage import LogCorrupt, MaintainedStore, Scan, Torn
+from runtime.storage.beside import Sidecars
+from runtime.storage.durable_mark import DurableMark
 
 
 @attrs.frozen
@@ -37,7 +38,7 @@ class Report:
     events: int = 0
     foreign: bool = False
     torn: Torn | None = None
-    head: Head | None = None
+    head: DurableMark | None = None
     head_damaged: bool = False
     quarantine: tuple[tuple[str, int | None], ...] = ()
     broken: tuple[RuleBroken, ...] = ()
@@ -118,14 +119,14 @@ def examine(place: Place) -> Report:
     return _read(report, place.store, found)
 
 
-def _with_beside(report: Report, beside: Beside) -> Report:
+def _with_beside(report: Report, beside: Sidecars) -> Report:
     quarantine = tuple((name, None) for name in beside.quarantine)
     return attrs.evolve(
-        report, head=beside.head, head_damaged=beside.head_damaged, quarantine=quarantine
+        report, head=beside.mark, head_damaged=beside.mark_damaged, quarantine=quarantine
     )
 
 
-def _read(report: Report, store: Sessions, found: Scan) -> Report:
+def _read(report: Report, store: MaintainedStore, found: Scan) -> Report:
     report = attrs.evolve(
         report,
         events=len(found.records),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from runtime.storage import Sessions
+from runtime.storage import MaintainedStore
 
 SLACK = 300_000
 """Milliseconds; a clock that is wrong by less was only being set."""
@@ -37,7 +37,7 @@ def doubt(stamp: int, created: int | None = None) -> str:
     return "before there were such logs" if stamp < FIRST else ""
 
 
-def newest_first(store: Sessions, names: Iterable[str]) -> list[str]:
+def newest_first(store: MaintainedStore, names: Iterable[str]) -> list[str]:
     """These sessions, the one written to last first; raises `Unavailable`."""
 
     def written(name: str) -> tuple[int, bool, int, str]:

@@ -17,9 +17,9 @@ from runtime.steps import Step, find_step
 from runtime.storage import (
     FileCorrupt,
     LogCorrupt,
+    MaintainedStore,
     Record,
     Scan,
-    Sessions,
     Torn,
     check_session_id,
     open_sessions,
@@ -34,11 +34,11 @@ SUFFIX = ".jsonl"
 class Place:
     """A session in a store."""
 
-    store: Sessions
+    store: MaintainedStore
     session: str
 
 
-def locate(store: Sessions, name: str) -> Place:
+def locate(store: MaintainedStore, name: str) -> Place:
     """Where the session that `name` names is: an id, a beginning of one, `last`, or a file.
 
     An id wins over a beginning and over `last`. Raises `InvalidSessionId`, `CannotDo`.
@@ -70,7 +70,7 @@ def locate(store: Sessions, name: str) -> Place:
     )
 
 
-def check_store(store: Sessions) -> None:
+def check_store(store: MaintainedStore) -> None:
     """Raise `FileCorrupt` before anything is written to a store whose file is damaged."""
     problems = store.problems()
     if problems:
@@ -93,7 +93,7 @@ class StoredLog:
 def open_log(place: Place) -> StoredLog:
     """Read a log without changing it; a torn tail is told on standard error.
 
-    Raises `LogCorrupt` if nothing of the log is readable, and what `Sessions.read` raises.
+    Raises `LogCorrupt` if nothing of the log is readable, and what `MaintainedStore.read` raises.
     """
     try:
         log = StoredLog(place, place.store.read(place.session), None)
@@ -160,7 +160,7 @@ class ReadLog:
             raise self.damage
 
 
-def read_log(store: Sessions, name: str) -> ReadLog:
+def read_log(store: MaintainedStore, name: str) -> ReadLog:
     """Locate and open a log and decode its events; raises as `locate` and `open_log` do."""
     log = open_log(locate(store, name))
     events: list[Event] = []

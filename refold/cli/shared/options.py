@@ -11,7 +11,7 @@ import click
 from refold.cli.shared.exit_codes import USAGE, CannotDo
 from refold.config import load_config
 from runtime.config import Config
-from runtime.storage import Sessions, open_sessions
+from runtime.storage import MaintainedStore, open_sessions
 from runtime.storage.address import MEMORY
 
 STORE = "FOLDER|sqlite:///FILE"
@@ -34,7 +34,7 @@ def chosen_config() -> Config:
 
 def opened_store(
     ctx: click.Context, _param: click.Parameter, address: str | None
-) -> Sessions | None:
+) -> MaintainedStore | None:
     """The store at an address, let go of when the command is over.
 
     Raises `NoSuchStore`, and `CannotDo` for a store in memory.

@@ -92,7 +92,7 @@ def _up_to(kept: Salvage) -> str:
 def plan_repair(place: Place) -> Plan:
     """What to do about a log; raises what keeps it from being repaired.
 
-    That is `CannotDo`, `FileCorrupt`, `ForeignLog`, and what `Sessions.read` raises but for
+    That is `CannotDo`, `FileCorrupt`, `ForeignLog`, and what `MaintainedStore.read` raises but for
     `LogCorrupt`.
     """
     check_store(place.store)

@@ -15,10 +15,10 @@ from runtime.events import SURFACE, Owner, TurnStart
 from runtime.json import clean_text
 from runtime.storage import (
     LogCorrupt,
+    MaintainedStore,
     NotFound,
     Scan,
     SessionHeader,
-    Sessions,
     StoreRefused,
     Torn,
     Unavailable,
@@ -88,7 +88,7 @@ class Holder:
         return f"{self.owner.pid}@{self.owner.host}"
 
 
-def read_row(store: Sessions, file: str) -> Row:
+def read_row(store: MaintainedStore, file: str) -> Row:
     """The session of a log, or what stands in its place."""
     try:
         return _read(store, store.read(file))
@@ -112,7 +112,7 @@ def _position(damage: LogCorrupt) -> str:
     return f"at byte {damage.offset}, {at}: found {damage.found}"
 
 
-def _read(store: Sessions, found: Scan) -> Row:
+def _read(store: MaintainedStore, found: Scan) -> Row:
     events: list[Event] = []
     header = found.header
     level = None if found.foreign else level_of(header)
@@ -168,7 +168,7 @@ def _sum(counts: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def find_holder(store: Sessions, found: Scan) -> Holder | None:
+def find_holder(store: MaintainedStore, found: Scan) -> Holder | None:
     """Who has the session open, as its lock says; only its name is taken from the log.
 
     Where a lock cannot be asked, the log and this machine's processes are.

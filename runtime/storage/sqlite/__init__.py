@@ -1,8 +1,8 @@
-"""A store of many sessions in one SQLite file (design 5.3)."""
+"""A store of many sessions in one SQLite file."""
 
 from __future__ import annotations
 
 from runtime.storage.sqlite.file import SqliteFile
-from runtime.storage.sqlite.log import Batches, Rounds, SqliteLog
+from runtime.storage.sqlite.row_log import SqliteLog
 
-__all__ = ["Batches", "Rounds", "SqliteFile", "SqliteLog"]
+__all__ = ["SqliteFile", "SqliteLog"]

@@ -1,4 +1,4 @@
-"""The connections to one SQLite file: one that writes, one that reads (design 5.3).
+"""The connections to one SQLite file: one that writes, one that reads.
 
 The writing one also makes every checkpoint. Reading is done in short queries, so it neither blocks
 the writer nor keeps the write-ahead log from being used again.
@@ -6,6 +6,7 @@ the writer nor keeps the write-ahead log from being used again.
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import threading
@@ -18,14 +19,15 @@ from runtime.storage.errors import (
     FileCorrupt,
     LogFailed,
     NoStoreFile,
+    StoreBusy,
     StoreFull,
     StoreRefused,
     Unavailable,
 )
 from runtime.storage.files import exists, reported
 from runtime.storage.port import Port
-from runtime.storage.sqlite.layout import SqliteLayout
-from runtime.storage.sqlite.making import (
+from runtime.storage.sqlite.names import SqliteNames
+from runtime.storage.sqlite.schema import (
     BUSY_SECONDS,
     WAL_BYTES,
     connect,
@@ -35,6 +37,8 @@ from runtime.storage.sqlite.making import (
     open_ours,
     prepare,
 )
+
+_log = logging.getLogger("refold")
 
 _users: dict[str, int] = {}
 """Which process, of those that one forked from another, has which file open."""
@@ -47,24 +51,25 @@ class Database:
     Raises `StoreRefused`, `StoreFull`, `Unavailable`, `FileCorrupt`, `LogFailed`.
     """
 
-    def __init__(self, layout: SqliteLayout, port: Port) -> None:
-        self._layout, self._port = layout, port
+    def __init__(self, names: SqliteNames, port: Port) -> None:
+        self._names, self._port = names, port
         self._writing, self._reading = threading.Lock(), threading.Lock()
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         self._identities: list[tuple[int, int] | None] = []
         self._read_from: tuple[int, int] | None = None
         self._durable = True
+        self._tell_at = 2 * WAL_BYTES
         self.failed: str | None = None
 
     @property
     def name(self) -> str:
-        return str(self._layout.path)
+        return str(self._names.path)
 
     def exists(self) -> bool:
         """Whether the file is there; raises `StoreRefused` if it is no plain file."""
-        with reported(self._layout.path):
-            return is_there(self._port, self._layout)
+        with reported(self._names.path):
+            return is_there(self._port, self._names)
 
     @contextmanager
     def transaction(self, *, durable: bool) -> Iterator[sqlite3.Connection]:
@@ -72,7 +77,7 @@ class Database:
 
         What earlier ones wrote then is durable too.
         """
-        with self._writing, reported(self._layout.path), self._judged():
+        with self._writing, reported(self._names.path), self._judged():
             if self.failed is not None:
                 raise LogFailed(self.name, self.failed, -1)
             self._check_process()
@@ -87,13 +92,29 @@ class Database:
                     db.execute("ROLLBACK")
                 raise
             self._check_named()  # else what was written may be found by nobody
-            if self._port.lstat(self._layout.wal).size > WAL_BYTES:
-                with suppress(sqlite3.Error):  # what it holds is as safe there
-                    _empty_log(db)
+            self._keep_small(db)
+
+    def _keep_small(self, db: sqlite3.Connection) -> None:
+        """Empty a large write-ahead log; say so if a reader of an old state keeps it from that."""
+        if self._port.lstat(self._names.wal).size <= WAL_BYTES:
+            self._tell_at = 2 * WAL_BYTES
+            return
+        with suppress(sqlite3.Error):  # what it holds is as safe there
+            _empty_log(db)
+        size = self._port.lstat(self._names.wal).size
+        if size >= self._tell_at:
+            self._tell_at = 2 * size
+            _log.warning(
+                "%s has grown to %d MB, since a program that began to read %s long ago still does; "
+                "end its transaction, and the next event empties it",
+                self._names.wal,
+                size >> 20,
+                self.name,
+            )
 
     def read(self, query: str, *values: object, most: int | None = None) -> list[Any]:
         """The rows of a query; with `most`, as many as bring its first column to that length."""
-        with self._reading, reported(self._layout.path), self._judged(reading=True):
+        with self._reading, reported(self._names.path), self._judged(reading=True):
             self._check_process()
             cursor = self._connected_reader().execute(query, values)
             try:
@@ -117,7 +138,7 @@ class Database:
         A failed sync can leave pages that the cache shows and the disk never got; copying them
         makes them dirty again.
         """
-        with self._writing, reported(self._layout.path), self._judged():
+        with self._writing, reported(self._names.path), self._judged():
             if self.failed is None:
                 return
             with self._reading:
@@ -157,36 +178,42 @@ class Database:
         # A connection that only reads makes an empty write-ahead log and cannot remove it. One that
         # may write does when it closes, and SQLite lets it where no other, anywhere, has the file.
         with suppress(sqlite3.Error, RefoldError, OSError):  # it is in nobody's way
-            if self._port.lstat(self._layout.wal).size == 0:
-                open_ours(self._layout.path, "rw").close()
+            if self._port.lstat(self._names.wal).size == 0:
+                open_ours(self._names.path, "rw").close()
 
     def _connected_reader(self) -> sqlite3.Connection:
         """A connection to the file that the name leads to now."""
-        found = self._port.lstat(self._layout.path).identity
+        found = self._port.lstat(self._names.path).identity
         if self._reader is not None and found == self._read_from:
             return self._reader
         if self._reader is not None:
             self._reader.close()
         self._reader, self._read_from = None, found
         try:
-            self._reader = open_ours(self._layout.path, "ro")
+            self._reader = open_ours(self._names.path, "ro")
         except sqlite3.OperationalError as error:
-            hindered = error.sqlite_errorcode & 0xFF in _HINDERED
-            if not hindered or exists(self._port, self._layout.wal):
+            if not self._is_at_rest(error.sqlite_errorcode):
                 raise
-            # Nothing can be made beside it, and nothing has to be there: a file at rest.
-            self._reader = open_ours(self._layout.path, "ro&immutable=1")
+            # Nothing can be made beside it, and nothing has to be there.
+            self._reader = open_ours(self._names.path, "ro&immutable=1")
             self._read_from = None  # it would not see what is written from now on
         return self._reader
+
+    def _is_at_rest(self, code: int) -> bool:
+        """Whether a file that could not be opened so for reading is one that nobody has open."""
+        wal = self._names.wal
+        if code in _NO_ROOM_BESIDE:  # a try to read on a full disk can leave an empty log
+            return not exists(self._port, wal) or self._port.lstat(wal).size == 0
+        return code & 0xFF in _HINDERED and not exists(self._port, wal)
 
     def _connected(self) -> sqlite3.Connection:
         if self._writer is not None:
             self._check_named()
             return self._writer
-        make_file(self._port, self._layout)
-        db = connect(self._layout.path, "rw")
+        make_file(self._port, self._names)
+        db = connect(self._names.path, "rw")
         try:
-            prepare(db, self._layout.path)
+            prepare(db, self._names.path)
         except BaseException:
             db.close()
             raise
@@ -204,7 +231,7 @@ class Database:
 
     def _check_named(self) -> None:
         """Raise `LogFailed` once the file or its write-ahead log is not what its name leads to."""
-        paths = (self._layout.path, self._layout.wal)
+        paths = (self._names.path, self._names.wal)
         found = [identity_of(self._port, path) for path in paths]
         if None in found or found != (self._identities or found):
             self.failed = "another program deleted, moved or replaced it or its write-ahead log"
@@ -222,16 +249,15 @@ class Database:
         try:
             yield
         except sqlite3.Error as error:
-            kind = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-            if kind == sqlite3.SQLITE_FULL:
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+            kind = code & 0xFF
+            if kind == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE:
                 raise StoreFull(self.name, str(error)) from error
             if kind == sqlite3.SQLITE_NOTADB:
                 raise NoStoreFile(self.name, "no SQLite file") from error
             if kind == sqlite3.SQLITE_BUSY:
                 reason = f"another process has been within a write for {BUSY_SECONDS} s"
-                raise Unavailable(
-                    self.name, reason, "let it go on or end it, then try again"
-                ) from error
+                raise StoreBusy(self.name, reason) from error
             if kind == sqlite3.SQLITE_CORRUPT:
                 raise FileCorrupt(self.name, str(error)) from error
             if reading or kind in _NOTHING_WRITTEN:
@@ -243,6 +269,15 @@ class Database:
 
 
 _HINDERED = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY})
+
+_NO_ROOM_BESIDE = frozenset(
+    {
+        sqlite3.SQLITE_IOERR_SHMOPEN,
+        sqlite3.SQLITE_IOERR_SHMSIZE,
+        sqlite3.SQLITE_IOERR_SHMMAP,
+    }
+)
+"""The memory that those share who have the file open could not be made, so none of them is."""
 
 _NOTHING_WRITTEN = frozenset(
     {

@@ -1,4 +1,4 @@
-"""A store of sessions in one SQLite file (design 5.3)."""
+"""A store of sessions in one SQLite file."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import attrs
 
-from runtime.errors import RefoldError
 from runtime.storage.address import SCHEME
-from runtime.storage.advisory import Advisory
+from runtime.storage.beside import Beside, Sidecars
+from runtime.storage.durable_mark import vanished
 from runtime.storage.errors import (
     AlreadyExists,
     FileCorrupt,
@@ -21,21 +21,20 @@ from runtime.storage.errors import (
     NotFound,
     Unavailable,
 )
-from runtime.storage.files import check_local, exists, remove, reported, write_file
+from runtime.storage.files import check_local, remove_beside, reported, write_file
 from runtime.storage.fork import fork_point, forkable, seeded
 from runtime.storage.framing import frame_header
-from runtime.storage.head import Beside, check_head, head_of, read_head, vanished
-from runtime.storage.header import SessionHeader, check_session_id
-from runtime.storage.index import SavedIndex, read_index
 from runtime.storage.locks import StoreLock
-from runtime.storage.owners import busy
+from runtime.storage.owners import busy, last_owner_of
 from runtime.storage.port import OS, Port
-from runtime.storage.quarantine import unreported
+from runtime.storage.quarantine import report_of, unreported
 from runtime.storage.reader import LogReader
-from runtime.storage.recovery import report_of
+from runtime.storage.scan import Scan, Torn, scan
+from runtime.storage.session_header import SessionHeader, check_session_id
 from runtime.storage.sqlite.database import Database
-from runtime.storage.sqlite.layout import SqliteLayout
-from runtime.storage.sqlite.log import Rounds, RowOpening, SqliteLog
+from runtime.storage.sqlite.names import SqliteNames
+from runtime.storage.sqlite.row_log import SqliteLog
+from runtime.storage.sqlite.row_rounds import RowRounds
 from runtime.storage.sqlite.rows import (
     RowLines,
     RowQuarantine,
@@ -56,43 +55,43 @@ from runtime.storage.sqlite.rows import (
     scan_rows,
     take_lines,
 )
-from runtime.storage.tail import LastOwner, Scan, Torn, scan
-from runtime.storage.walk import Link, Records
+from runtime.storage.writer_state import Opening
 
 
 class SqliteFile:
-    """The sessions in one file, which is made when it is first written to; see `Sessions`.
+    """The sessions in one file, which is made when it is first written to.
 
-    SQLite does its own reading and writing; locks and head files go through `port`.
+    See `LocalStore` and `MaintainedStore`. SQLite does its own reading and writing; locks and what
+    stands beside a log go through `port`.
     """
 
     def __init__(self, path: Path, port: Port = OS) -> None:
-        self._layout, self._port = SqliteLayout(path), port
-        self._locks = StoreLock(self._layout, port)
-        self._database = Database(self._layout, port)
-        self.rounds = Rounds(self._database)
+        self._names, self._port = SqliteNames(path), port
+        self._locks = StoreLock(self._names, port)
+        self._database = Database(self._names, port)
+        self.rounds = RowRounds(self._database)
 
     @property
     def address(self) -> str:
-        return f"{SCHEME}{self._layout.path}"
+        return f"{SCHEME}{self._names.path}"
 
     @property
     def reports(self) -> Path:
-        return self._layout.beside_folder
+        return self._names.beside_folder
 
     def create(self, header: SessionHeader) -> SqliteLog:
         with self._locked(header.id) as release:
             self._check_free(header.id)
             frame_header(header)  # refused now rather than at the first append
             cut = unreported(self._quarantine(header.id), (0,), "partial")
-            self._drop_head(header.id)  # it must not judge the new log
+            self._beside(header.id).drop_mark()  # it must not judge the new log
             rows = Rows(0, b"", secrets.token_hex(8))
-            return self._log(RowOpening(header, rows, recovered=cut), release)
+            return self._log(Opening(header, recovered=cut), rows, release)
 
     def open(self, session_id: str) -> SqliteLog:
         self._find(session_id)
         with self._locked(session_id) as release:
-            return self._log(self._recover(session_id), release)
+            return self._log(*self._recover(session_id), release)
 
     def read(self, session_id: str) -> Scan:
         return self._scan(session_id, self._find(session_id))
@@ -113,20 +112,20 @@ class SqliteFile:
 
     def adopt(self, header: SessionHeader, lines: bytes) -> None:
         name = name_of(self._database, check_session_id(header.id))
-        head = head_of(scan(frame_header(header) + lines, header.id, path=name))
+        found = scan(frame_header(header) + lines, header.id, path=name)
         with self._adding(header) as (db, number):
             insert_lines(db, number, 0, lines)
-        if head is not None:
-            self._advisory(header.id).write(head, None)
+        if found.records:
+            self._beside(header.id).write(found.end)
 
     def replace(
         self, header: SessionHeader, lines: bytes, dropped: tuple[int, *tuple[bytes, ...]]
     ) -> str:
         with self._locked(header.id) as release:
             rows, before = self._find(header.id), self.raw(header.id)
-            kept = self._layout.damaged(self._port, header.id)
+            kept = self._names.damaged(self._port, header.id)
             write_file(self._port, kept, before, sync=True)
-            self._drop_head(header.id)  # it vouches for what was
+            self._beside(header.id).drop_mark()  # it vouches for what was
             with self._database.transaction(durable=True) as db:
                 check_holder(db, header.id, rows)
                 for piece in filter(None, dropped[1:]):
@@ -141,9 +140,9 @@ class SqliteFile:
         self._find(session_id)
         with self._locked(session_id) as release:
             number = self._find(session_id).number
-            beside = self._layout.beside(self._port, session_id)
+            beside = self._names.beside(self._port, session_id)
             for path in beside:
-                remove(self._port, path)
+                remove_beside(self._port, path)
             for folder in {path.parent for path in beside}:
                 self._port.sync_directory(folder)  # the rows go last, or nobody would find the rest
             with self._database.transaction(durable=True) as db:
@@ -163,11 +162,11 @@ class SqliteFile:
         return self._database.problems()
 
     def is_there(self) -> bool:
-        with reported(self._layout.path):
+        with reported(self._names.path):
             return self._database.exists()
 
     def vanished(self) -> Sequence[str]:
-        return vanished(self._port, self._layout.beside_folder, self.list)
+        return vanished(self._port, self._names.beside_folder, self.list)
 
     def written_at(self, session_id: str) -> int:
         return last_time(self._database, session_id) * 1_000_000
@@ -178,12 +177,8 @@ class SqliteFile:
     def is_held(self, session_id: str) -> bool | None:
         return self._locks.is_held(session_id)
 
-    def beside(self, session_id: str) -> Beside:
-        path = self._layout.head(check_session_id(session_id))
-        with reported(path):
-            head = read_head(self._port, path)
-            damaged = head is None and exists(self._port, path)
-        return Beside(head, damaged, tuple(self._quarantine(session_id).names()))
+    def beside(self, session_id: str) -> Sidecars:
+        return self._beside(session_id).find(self._quarantine(session_id))
 
     def close(self) -> None:
         """Empty the write-ahead log and let go of the file; for when every log is closed."""
@@ -191,42 +186,22 @@ class SqliteFile:
             self._database.tidy()
         self._database.close()
 
-    def _log(self, opening: RowOpening, release: Callable[[], None]) -> SqliteLog:
+    def _log(self, opening: Opening, rows: Rows, release: Callable[[], None]) -> SqliteLog:
         session = opening.header.id
-        holder = partial(self._find_owner, session)
-        advisory = self._advisory(session, opening.indexed)
-        return SqliteLog(self.rounds, opening, release, holder, advisory)
+        holder = partial(last_owner_of, partial(self.read, session))
+        return SqliteLog(self.rounds, opening, rows, release, holder, self._beside(session))
 
-    def _advisory(self, session_id: str, indexed: int = 0) -> Advisory:
-        head, index = self._layout.head(session_id), self._layout.index(session_id)
-        return Advisory(self._port, head, index, indexed)
+    def _beside(self, session_id: str) -> Beside:
+        return Beside(self._port, self._names.beside_folder, check_session_id(session_id))
 
-    def _drop_head(self, session_id: str) -> None:
-        """Remove the head file for good: a power cut must not bring it back."""
-        if remove(self._port, self._layout.head(session_id)):
-            self._port.sync_directory(self._layout.beside_folder)
-
-    def _recover(self, session_id: str) -> RowOpening:
+    def _recover(self, session_id: str) -> tuple[Opening, Rows]:
         rows = attrs.evolve(self._find(session_id), holder=secrets.token_hex(8))
         with self._database.transaction(durable=True) as db:  # from here on no older owner writes
             change_row(db, rows.number, rows.header, rows.holder)
         found = self._scan(session_id, rows)
         if found.torn is not None:
             self._cut(session_id, rows, found.torn)
-        last = found.last_owner()
-        assert isinstance(found.records, Records), "rows are framed"
-        link = Link(len(found.records), found.chain, found.dur)
-        return RowOpening(
-            header=found.header,
-            rows=rows,
-            end=found.end,
-            next_seq=len(found.records),
-            chain=found.chain,
-            recovered=report_of(self._quarantine(session_id), found),
-            last_owner=None if last is None else last.owner,
-            index=SavedIndex.of(found.records, link, found.indexed),
-            indexed=found.indexed,
-        )
+        return Opening.of(found, report_of(self._quarantine(session_id), found)), rows
 
     def _cut(self, session_id: str, rows: Rows, torn: Torn) -> None:
         """Take a damaged tail from the rows; no crash leaves one, since transactions are whole."""
@@ -240,17 +215,8 @@ class SqliteFile:
                 keep_torn(db, session_id, torn.offset, dropped)
 
     def _scan(self, session_id: str, rows: Rows) -> Scan:
-        # The head is read first: it must not be younger than the rows that it judges.
-        head = read_head(self._port, self._layout.head(session_id))
-        saved = read_index(self._port, self._layout.index(session_id))
-        name = name_of(self._database, session_id)
-        try:
-            found = scan_rows(self._database, session_id, rows, saved)
-        except NotFound:
-            check_head(None, head, name)
-            raise
-        check_head(found, head, name)
-        return found
+        read = partial(scan_rows, self._database, session_id, rows)
+        return self._beside(session_id).judge(read, name_of(self._database, session_id))
 
     def _scan_to_fork(self, session_id: str, rows: Rows) -> Scan:
         try:
@@ -272,7 +238,7 @@ class SqliteFile:
         """A transaction that adds a session, and the number of its row."""
         with self._locked(header.id) as release:
             self._check_free(header.id)
-            self._drop_head(header.id)  # it must not judge the new log
+            self._beside(header.id).drop_mark()  # it must not judge the new log
             with self._database.transaction(durable=True) as db:
                 yield db, insert_session(db, header.id, frame_header(header), "")
             release()
@@ -284,22 +250,15 @@ class SqliteFile:
     def _quarantine(self, session_id: str) -> RowQuarantine:
         return RowQuarantine(self._database, session_id)
 
-    def _find_owner(self, session_id: str) -> LastOwner | None:
-        """The last owner that the log names; None also where it cannot be read."""
-        try:
-            return self.read(session_id).last_owner()
-        except RefoldError:
-            return None
-
     @contextmanager
     def _locked(self, session_id: str) -> Iterator[Callable[[], None]]:
         """Hold the session's lock; the block, or who it hands `release` to, gives it back."""
-        with reported(self._layout.path):
+        with reported(self._names.path):
             check_session_id(session_id)
+            check_local(self._port, self._names.folder)
             if not self._locks.acquire(session_id):
-                raise busy(session_id, self._find_owner(session_id))
+                raise busy(session_id, last_owner_of(partial(self.read, session_id)))
             try:
-                check_local(self._port, self._layout.folder)
                 self._database.renew()
                 yield partial(self._locks.release, session_id)
             except BaseException:

@@ -20,8 +20,8 @@ from runtime.storage.errors import (
 from runtime.storage.files import CHUNK
 from runtime.storage.framing import Record
 from runtime.storage.index import SavedIndex
+from runtime.storage.scan import Scan, scan
 from runtime.storage.sqlite.database import Database
-from runtime.storage.tail import Scan, scan
 
 TIME = re.compile(rb'"(?:seq":[0-9]+,"time|createdAt)":([0-9]{1,18})\b')
 
@@ -116,7 +116,7 @@ def scan_rows(
     found = scan(data, session_id, path=lines.name, saved=None if damage else saved)
     if damage:
         count = len(found.records)
-        place = found.end, count + 2, count
+        place = found.end.offset, count + 2, count
         raise LogCorrupt(lines.name, *place, damage, found, COPY_ADVICE)
     return found
 
@@ -233,7 +233,7 @@ def check_holder(db: sqlite3.Connection, session_id: str, rows: Rows) -> None:
     """Within a transaction, raise `SessionBusy` unless nobody has opened the session since."""
     query = "SELECT holder FROM sessions WHERE number = ?"
     if db.execute(query, (rows.number,)).fetchall() != [(rows.holder,)]:
-        raise SessionBusy(session_id, None, None, None)
+        raise SessionBusy(session_id)
 
 
 def change_row(db: sqlite3.Connection, number: int, header: bytes, holder: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from functools import partial
@@ -9,8 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from refold.faults import Image, Kind, RecordingDisk, Seen, crash_states, recovery_states
-from refold.faults.disk import Entry, Mark, Sync, SyncFolder, Truncate, Write
+from refold.faults import (
+    FailingPort,
+    Fault,
+    Image,
+    Kind,
+    RecordingDisk,
+    Seen,
+    crash_states,
+    recovery_states,
+)
+from refold.faults.recording import Entry, Mark, Sync, SyncFolder, Truncate, Write
 
 FOLDER, FILE, OTHER = Path("/f"), Path("/f/one"), Path("/f/two")
 
@@ -115,11 +125,11 @@ def test_what_was_synced_stays(sync: Callable[[RecordingDisk, int], None]) -> No
 
 def test_what_a_failed_sync_was_to_sync_is_lost_unless_it_is_written_again() -> None:
     disk = disk_with((FILE, b""))
-    fd = opened(disk)
+    port = FailingPort(disk, Fault("fdatasync", errno.EIO))
+    fd = port.open(FILE, os.O_RDWR)
     disk.pwrite(fd, b"ab", 0)
-    disk.failing_syncs = 1
     with pytest.raises(OSError, match="Input/output"):
-        disk.fdatasync(fd)
+        port.fdatasync(fd)
     assert disk.pread(fd, 9, 0) == b"ab"
     disk.pwrite(fd, b"c", 2)
     disk.fdatasync(fd)

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from runtime.storage import SessionHeader, SqliteFile
 from runtime.storage.sqlite.database import Database
-from runtime.storage.sqlite.layout import SqliteLayout
+from runtime.storage.sqlite.names import SqliteNames
 from tests.runtime.storage.logs import HEADER, event
 
 Rows = list[tuple[Any, ...]]
@@ -57,7 +57,7 @@ def texts(store: SqliteFile, session_id: str = "demo") -> list[bytes]:
 
 def remove_heads(path: Path) -> None:
     """What happens to a store whose head files got lost."""
-    for head in SqliteLayout(path).beside_folder.glob("*.head"):
+    for head in SqliteNames(path).beside_folder.glob("*.head"):
         head.unlink()
 
 

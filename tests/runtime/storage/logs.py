@@ -11,11 +11,11 @@ import orjson
 
 from runtime.storage import (
     JsonlFolder,
+    MaintainedStore,
     MemoryFolder,
     MemoryPort,
     Port,
     SessionHeader,
-    Sessions,
     SqliteFile,
     frame_batch,
     frame_header,
@@ -79,7 +79,7 @@ def memory(data: bytes | None = None) -> tuple[JsonlFolder, MemoryPort]:
     return JsonlFolder(FOLDER, port), port
 
 
-def stores(folder: Path) -> dict[str, Callable[[], Sessions]]:
+def stores(folder: Path) -> dict[str, Callable[[], MaintainedStore]]:
     """Each kind of store, made anew; those that leave something behind do so in `folder`."""
     return {
         "disk": lambda: JsonlFolder(folder),

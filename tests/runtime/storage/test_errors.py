@@ -7,6 +7,7 @@ import pytest
 from runtime.errors import RefoldError
 from runtime.storage import (
     AlreadyExists,
+    Fenced,
     FileCorrupt,
     ForeignLog,
     LogClosed,
@@ -20,6 +21,7 @@ from runtime.storage import (
     StoreRefused,
     Unavailable,
 )
+from runtime.storage.errors import StoreBusy
 
 
 @pytest.mark.parametrize(
@@ -50,6 +52,10 @@ from runtime.storage import (
         (LogCorrupt("p", 0, 1, None, "x"), ["a header"], "restore"),
         (StoreFull("p", "r"), ["p", "r"], "make room, then do it again"),
         (LogFailed("p", "r", 8), ["p", "r", "seq 8"], "open it again"),
+        (LogFailed("p", "r", -1), ["p", "no event had been synced"], "`resume` goes on"),
+        (Fenced("s", 3, 8), ["'s'", "term 3", "seq 8 stand"], "open it again"),
+        (Fenced("s", 3, -1), ["'s'", "none had been acknowledged"], "open it again"),
+        (StoreBusy("p", "r"), ["p", "r"], "then do it again"),
         (Unavailable("p", "r"), ["p", "r"], "permissions"),
         (Unavailable("p", "r", "do this"), ["p", "r"], "do this"),
         (FileCorrupt("p", "r"), ["p", "r"], "`refold export ID --readable --to sqlite:///NEW`"),

@@ -205,7 +205,7 @@ def test_closing_a_log_whose_sync_fails_says_so_and_frees_it(faults: Faults) -> 
 def test_closing_frees_the_session_even_if_the_file_cannot_be_closed(faults: Faults) -> None:
     log = faults.store.create(HEADER)
     log.append([event(0)])
-    log.write_head()
+    log.write_mark()
     log.sync()
     closes = 0
 

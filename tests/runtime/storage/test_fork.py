@@ -11,10 +11,10 @@ from runtime.storage import (
     AlreadyExists,
     JsonlFolder,
     LogCorrupt,
+    MaintainedStore,
     NoForkPoint,
     SessionBusy,
     SessionHeader,
-    Sessions,
     Unavailable,
     frame_header,
 )
@@ -33,7 +33,7 @@ from tests.runtime.storage.logs import (
 TWIN = SessionHeader("twin", 9, name="twin")
 
 
-def _fill(store: Sessions) -> None:
+def _fill(store: MaintainedStore) -> None:
     log = store.create(HEADER)
     log.append([event(0, "turn/start"), event(1, text="h\u00e9")])
     log.append([event(2, "turn/end")])
@@ -43,7 +43,7 @@ def _fill(store: Sessions) -> None:
 
 
 @pytest.fixture(params=["disk", "memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Sessions:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> MaintainedStore:
     store = stores(tmp_path)[request.param]()
     _fill(store)
     return store
@@ -64,12 +64,12 @@ def test_a_fork_holds_the_same_lines_up_to_the_turn_end() -> None:
     assert (header.id, header.created_at, header.name) == ("twin", 9, "twin")
 
 
-def test_the_last_turn_end_is_the_default(store: Sessions) -> None:
+def test_the_last_turn_end_is_the_default(store: MaintainedStore) -> None:
     store.fork("demo", None, TWIN)
     assert [record.seq for record in store.read("twin").records] == [0, 1, 2, 3, 4]
 
 
-def test_a_fork_goes_on_by_itself(store: Sessions) -> None:
+def test_a_fork_goes_on_by_itself(store: MaintainedStore) -> None:
     store.fork("demo", 2, TWIN)
     log = store.open("twin")
     assert (log.next_seq, log.durable_seq) == (3, 2)
@@ -84,7 +84,7 @@ def test_a_fork_goes_on_by_itself(store: Sessions) -> None:
     ("seq", "nearest"), [(0, None), (1, None), (3, 2), (5, 4), (6, 4), (99, 4), (-1, None)]
 )
 def test_any_other_place_is_refused_with_the_nearest_before(
-    store: Sessions, seq: int, nearest: int | None
+    store: MaintainedStore, seq: int, nearest: int | None
 ) -> None:
     with pytest.raises(NoForkPoint) as caught:
         store.fork("demo", seq, TWIN)
@@ -92,7 +92,7 @@ def test_any_other_place_is_refused_with_the_nearest_before(
     assert store.list() == ["demo"]
 
 
-def test_a_log_without_a_turn_end_has_no_fork_point(store: Sessions) -> None:
+def test_a_log_without_a_turn_end_has_no_fork_point(store: MaintainedStore) -> None:
     log = store.create(SessionHeader("fresh", 1))
     log.append([event(0)])
     log.close()
@@ -100,7 +100,7 @@ def test_a_log_without_a_turn_end_has_no_fork_point(store: Sessions) -> None:
         store.fork("fresh", None, TWIN)
 
 
-def test_a_turn_end_amid_its_batch_is_no_fork_point(store: Sessions) -> None:
+def test_a_turn_end_amid_its_batch_is_no_fork_point(store: MaintainedStore) -> None:
     log = store.create(SessionHeader("odd", 1))
     log.append([event(0, "turn/end"), event(1)])
     log.close()
@@ -121,7 +121,7 @@ def test_a_seed_of_other_bytes_is_corruption() -> None:
         store.reader("twin").read_new()
 
 
-def test_a_fork_is_listed_and_followed_from_its_first_event_on(store: Sessions) -> None:
+def test_a_fork_is_listed_and_followed_from_its_first_event_on(store: MaintainedStore) -> None:
     store.fork("demo", 2, TWIN)
     assert store.list() == ["demo", "twin"]
     reader = store.reader("twin")
@@ -171,14 +171,14 @@ def test_an_error_while_copying_in_the_kernel_is_not_hidden(
         store.fork("demo", None, TWIN)
 
 
-def test_a_log_that_is_being_written_can_be_forked(store: Sessions) -> None:
+def test_a_log_that_is_being_written_can_be_forked(store: MaintainedStore) -> None:
     log = store.open("demo")
     store.fork("demo", None, TWIN)
     log.close()
     assert len(store.read("twin").records) == 5
 
 
-def test_a_taken_id_is_refused_and_left_alone(store: Sessions) -> None:
+def test_a_taken_id_is_refused_and_left_alone(store: MaintainedStore) -> None:
     store.fork("demo", 2, TWIN)
     with pytest.raises(AlreadyExists):
         store.fork("demo", 4, TWIN)
@@ -189,12 +189,12 @@ def test_a_taken_id_is_refused_and_left_alone(store: Sessions) -> None:
     log.close()
 
 
-def test_a_forked_session_is_not_left_locked(store: Sessions) -> None:
+def test_a_forked_session_is_not_left_locked(store: MaintainedStore) -> None:
     store.fork("demo", None, TWIN)
     store.open("twin").close()
 
 
-def test_a_fork_of_a_fork_names_its_parent(store: Sessions) -> None:
+def test_a_fork_of_a_fork_names_its_parent(store: MaintainedStore) -> None:
     store.fork("demo", 4, TWIN)
     store.fork("twin", 2, SessionHeader("third", 1))
     header = store.read("third").header

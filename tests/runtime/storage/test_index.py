@@ -36,7 +36,7 @@ def written(count: int = 40) -> tuple[JsonlFolder, MemoryPort]:
 
 
 def facts(found: Scan) -> tuple[object, ...]:
-    return (found.header, [*found.records], found.end, found.chain, found.dur, found.torn)
+    return (found.header, [*found.records], found.end, found.torn)
 
 
 def without_index(port: MemoryPort, log: bytes) -> Scan:

@@ -15,11 +15,11 @@ from runtime.storage import (
     JsonlFolder,
     LogClosed,
     LogCorrupt,
+    MaintainedStore,
     NotFound,
     SeqMismatch,
     SessionBusy,
     SessionHeader,
-    Sessions,
     StoreRefused,
     scan,
 )
@@ -39,11 +39,11 @@ from tests.runtime.storage.logs import (
 
 
 @pytest.fixture(params=["disk", "memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Sessions:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> MaintainedStore:
     return stores(tmp_path / "a" / "b")[request.param]()
 
 
-def test_what_was_appended_is_read_back(store: Sessions) -> None:
+def test_what_was_appended_is_read_back(store: MaintainedStore) -> None:
     made = batches([1, 3, 2])
     log = store.create(HEADER)
     for batch in made:
@@ -56,7 +56,7 @@ def test_what_was_appended_is_read_back(store: Sessions) -> None:
     assert [record.encoded for record in found.records] == [one for batch in made for one in batch]
 
 
-def test_a_reopened_log_goes_on_where_it_stood(store: Sessions) -> None:
+def test_a_reopened_log_goes_on_where_it_stood(store: MaintainedStore) -> None:
     log = store.create(HEADER)
     log.append([event(0), event(1)])
     log.close()
@@ -70,7 +70,7 @@ def test_a_reopened_log_goes_on_where_it_stood(store: Sessions) -> None:
     assert [(record.seq, record.dur) for record in found.records] == [(0, -1), (1, -1), (2, 1)]
 
 
-def test_a_log_with_lines_longer_than_a_chunk_is_handed_over_whole(store: Sessions) -> None:
+def test_a_log_with_lines_longer_than_a_chunk_is_handed_over_whole(store: MaintainedStore) -> None:
     events = [event(seq, text="x" * 700_000) for seq in range(5)]
     log = store.create(HEADER)
     log.append(events)
@@ -80,7 +80,7 @@ def test_a_log_with_lines_longer_than_a_chunk_is_handed_over_whole(store: Sessio
     log.close()
 
 
-def test_a_new_log_has_no_file_before_its_first_batch(store: Sessions) -> None:
+def test_a_new_log_has_no_file_before_its_first_batch(store: MaintainedStore) -> None:
     log = store.create(HEADER)
     assert log.sync() == -1
     assert store.list() == []
@@ -94,7 +94,7 @@ def test_a_new_log_has_no_file_before_its_first_batch(store: Sessions) -> None:
     assert store.list() == []
 
 
-def test_later_frames_carry_what_is_durable(store: Sessions) -> None:
+def test_later_frames_carry_what_is_durable(store: MaintainedStore) -> None:
     log = store.create(HEADER)
     log.append([event(0)])
     log.append([event(1)])
@@ -105,7 +105,7 @@ def test_later_frames_carry_what_is_durable(store: Sessions) -> None:
     assert [record.dur for record in store.read("demo").records] == [-1, -1, 1, 1]
 
 
-def test_a_batch_that_does_not_continue_the_log_is_refused(store: Sessions) -> None:
+def test_a_batch_that_does_not_continue_the_log_is_refused(store: MaintainedStore) -> None:
     log = store.create(HEADER)
     for bad in ([event(1)], [event(0), event(2)], [event(0), event(0)]):
         with pytest.raises(SeqMismatch):
@@ -126,7 +126,7 @@ def test_a_batch_that_does_not_continue_the_log_is_refused(store: Sessions) -> N
         b'{"type":"t","seq":0,"time":1,"data":1}\n',
     ],
 )
-def test_bytes_that_are_no_event_line_are_refused(store: Sessions, bad: bytes) -> None:
+def test_bytes_that_are_no_event_line_are_refused(store: MaintainedStore, bad: bytes) -> None:
     log = store.create(HEADER)
     with pytest.raises(InvalidEvent):
         log.append([bad])
@@ -134,7 +134,7 @@ def test_bytes_that_are_no_event_line_are_refused(store: Sessions, bad: bytes) -
     log.close()
 
 
-def test_vocabulary_that_was_given_up_is_never_written(store: Sessions) -> None:
+def test_vocabulary_that_was_given_up_is_never_written(store: MaintainedStore) -> None:
     log = store.create(HEADER)
     with pytest.raises(LegacyEvent):
         log.append([event(0, "request/header-delta", delta={})])
@@ -144,7 +144,7 @@ def test_vocabulary_that_was_given_up_is_never_written(store: Sessions) -> None:
     log.close()
 
 
-def test_an_existing_session_is_not_created_again(store: Sessions) -> None:
+def test_an_existing_session_is_not_created_again(store: MaintainedStore) -> None:
     log = store.create(HEADER)
     log.append([event(0)])
     log.close()
@@ -160,13 +160,13 @@ def test_a_damaged_session_is_not_overwritten_by_a_new_one() -> None:
     assert get(port, LOG) == b"damaged\n"
 
 
-def test_a_missing_session_is_not_found(store: Sessions) -> None:
+def test_a_missing_session_is_not_found(store: MaintainedStore) -> None:
     for ask in (store.open, store.read, store.reader):
         with pytest.raises(NotFound):
             ask("demo")
 
 
-def test_an_id_that_is_a_path_is_refused_everywhere(store: Sessions) -> None:
+def test_an_id_that_is_a_path_is_refused_everywhere(store: MaintainedStore) -> None:
     for ask in (store.open, store.read, store.reader):
         with pytest.raises(InvalidSessionId):
             ask("../demo")
@@ -176,7 +176,7 @@ def test_an_id_that_is_a_path_is_refused_everywhere(store: Sessions) -> None:
         store.fork("demo", 0, SessionHeader("../demo", 1))
 
 
-def test_a_second_writer_is_told_who_holds_the_session(store: Sessions) -> None:
+def test_a_second_writer_is_told_who_holds_the_session(store: MaintainedStore) -> None:
     log = store.create(HEADER)
     with pytest.raises(SessionBusy) as caught:
         store.create(HEADER)
@@ -192,7 +192,7 @@ def test_a_second_writer_is_told_who_holds_the_session(store: Sessions) -> None:
     store.open("demo").close()
 
 
-def test_a_closed_log_takes_nothing_and_closes_only_once(store: Sessions) -> None:
+def test_a_closed_log_takes_nothing_and_closes_only_once(store: MaintainedStore) -> None:
     log = store.create(HEADER)
     log.append([event(0)])
     log.close()
@@ -206,7 +206,7 @@ def test_a_closed_log_takes_nothing_and_closes_only_once(store: Sessions) -> Non
     again.close()
 
 
-def test_records_of_a_closed_log_are_not_read(store: Sessions) -> None:
+def test_records_of_a_closed_log_are_not_read(store: MaintainedStore) -> None:
     log = store.create(HEADER)
     log.append([event(0)])
     log.close()
@@ -216,7 +216,7 @@ def test_records_of_a_closed_log_are_not_read(store: Sessions) -> None:
         list(log.records.since_step(()))
 
 
-def test_the_owner_of_a_log_is_known_when_it_is_opened(store: Sessions) -> None:
+def test_the_owner_of_a_log_is_known_when_it_is_opened(store: MaintainedStore) -> None:
     log = store.create(HEADER)
     log.append([owner_event(0)])
     log.close()
@@ -234,7 +234,9 @@ def test_the_owner_of_a_log_is_known_when_it_is_opened(store: Sessions) -> None:
     log.close()
 
 
-def test_of_what_stands_before_the_last_sealed_step_some_types_are_read(store: Sessions) -> None:
+def test_of_what_stands_before_the_last_sealed_step_some_types_are_read(
+    store: MaintainedStore,
+) -> None:
     log = store.create(HEADER)
     types = ["a", "b"] * 8 + ["step/start", "a", "request/sealed", "b", "step/start", "a"]
     log.append([event(seq, type_, text="x" * 300_000) for seq, type_ in enumerate(types)])
@@ -249,7 +251,7 @@ def test_of_what_stands_before_the_last_sealed_step_some_types_are_read(store: S
     ("types", "from_"), [(["a", "step/start", "a"], 1), (["a", "a"], 0), (["request/sealed"], 0)]
 )
 def test_without_a_sealed_step_the_last_step_counts(
-    store: Sessions, types: list[str], from_: int
+    store: MaintainedStore, types: list[str], from_: int
 ) -> None:
     log = store.create(HEADER)
     log.append([event(seq, type_) for seq, type_ in enumerate(types)])
@@ -260,13 +262,13 @@ def test_without_a_sealed_step_the_last_step_counts(
     log.close()
 
 
-def test_a_header_that_is_no_lossless_json_is_refused_at_once(store: Sessions) -> None:
+def test_a_header_that_is_no_lossless_json_is_refused_at_once(store: MaintainedStore) -> None:
     with pytest.raises(NotLosslessJson):
         store.create(SessionHeader("demo", 1, cwd="\udcff"))
     store.create(HEADER).close()
 
 
-def test_a_request_header_that_is_no_json_is_refused(store: Sessions) -> None:
+def test_a_request_header_that_is_no_json_is_refused(store: MaintainedStore) -> None:
     log = store.create(HEADER)
     with pytest.raises(InvalidEvent, match="not JSON"):
         log.append([b'{"type":"request/header","seq":0,"time":1,"data":}'])
@@ -275,7 +277,7 @@ def test_a_request_header_that_is_no_json_is_refused(store: Sessions) -> None:
     log.close()
 
 
-def test_closing_makes_everything_durable_and_says_so(store: Sessions) -> None:
+def test_closing_makes_everything_durable_and_says_so(store: MaintainedStore) -> None:
     log = store.create(HEADER)
     log.append([event(0)])
     log.close()
@@ -386,7 +388,7 @@ def test_an_idle_log_can_write_its_head_without_a_sync() -> None:
     log.append([event(1)])
     log.sync()
     syncs.clear()
-    log.write_head()
+    log.write_mark()
     assert syncs == []
     put(port, LOG, data)
     with pytest.raises(LogCorrupt):

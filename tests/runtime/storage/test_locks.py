@@ -23,7 +23,7 @@ from runtime.storage import (
     SessionHeader,
     StoreFull,
 )
-from runtime.storage.layout import Layout
+from runtime.storage.jsonl.names import FolderNames
 from runtime.storage.locks import StoreLock, offset_of
 from tests.runtime.storage.logs import HEADER, event, intercepted, owner_event
 
@@ -219,22 +219,22 @@ def test_a_log_moves_once_after_the_lock_file_was_replaced(tmp_path: Path) -> No
 
 
 def test_a_child_that_lets_go_leaves_the_parents_lock_in_place(tmp_path: Path) -> None:
-    parent = StoreLock(Layout(tmp_path), OS)
+    parent = StoreLock(FolderNames(tmp_path), OS)
     assert parent.acquire("a")
-    child = StoreLock(Layout(tmp_path), OS)
+    child = StoreLock(FolderNames(tmp_path), OS)
     assert child.acquire("b")
     child.let_go()
     child.release("b")
-    assert not StoreLock(Layout(tmp_path), OS).acquire("a")
-    assert StoreLock(Layout(tmp_path), OS).acquire("b")
+    assert not StoreLock(FolderNames(tmp_path), OS).acquire("a")
+    assert StoreLock(FolderNames(tmp_path), OS).acquire("b")
 
 
 def test_letting_go_closes_the_lock_files_of_sessions_too(tmp_path: Path) -> None:
     port: Port = _NoRanges()  # type: ignore[assignment]  # delegates
-    child = StoreLock(Layout(tmp_path), port)
+    child = StoreLock(FolderNames(tmp_path), port)
     assert child.acquire("a")
     child.let_go()
-    assert StoreLock(Layout(tmp_path), port).acquire("a")
+    assert StoreLock(FolderNames(tmp_path), port).acquire("a")
 
 
 def test_a_lock_file_that_was_replaced_while_it_was_taken_is_not_taken(tmp_path: Path) -> None:
@@ -244,8 +244,8 @@ def test_a_lock_file_that_was_replaced_while_it_was_taken_is_not_taken(tmp_path:
         if operation == "flock":
             (tmp_path / "a.lock").unlink()
 
-    assert not StoreLock(Layout(tmp_path), intercepted(port, before)).acquire("a")
-    assert StoreLock(Layout(tmp_path), port).acquire("a")
+    assert not StoreLock(FolderNames(tmp_path), intercepted(port, before)).acquire("a")
+    assert StoreLock(FolderNames(tmp_path), port).acquire("a")
 
 
 def test_a_folder_that_another_process_makes_first_is_used(tmp_path: Path) -> None:
@@ -323,10 +323,10 @@ def test_a_log_that_was_taken_over_vouches_for_nothing_when_it_closes(tmp_path: 
 
 
 def test_who_asks_for_a_lock_neither_takes_nor_makes_one(tmp_path: Path) -> None:
-    store = StoreLock(Layout(tmp_path), OS)
+    store = StoreLock(FolderNames(tmp_path), OS)
     assert store.is_held("a") is False
     assert [*tmp_path.iterdir()] == []
-    other = StoreLock(Layout(tmp_path), OS)
+    other = StoreLock(FolderNames(tmp_path), OS)
     assert other.acquire("a")
     assert (store.is_held("a"), other.is_held("a"), store.is_held("b")) == (True, True, False)
     other.release("a")

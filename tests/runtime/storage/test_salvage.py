@@ -8,7 +8,7 @@ import pytest
 from runtime.errors import RefoldError
 from runtime.storage import LogCorrupt, Scan, SessionHeader, frame_batch, frame_header
 from runtime.storage import scan as scan_bytes
-from runtime.storage.head import Head, check_head, head_of
+from runtime.storage.durable_mark import DurableMark
 from runtime.storage.salvage import Salvage, count_lost, lines_of, salvage, salvage_headless
 from tests.runtime.storage.logs import HEADER, batches, event, framed
 
@@ -19,13 +19,15 @@ def scan(data: bytes, session: str = "demo") -> Scan:
     return scan_bytes(data, session, path="x")
 
 
-def damage_of(data: bytes, head: Head | None = None) -> LogCorrupt:
+def damage_of(data: bytes, head: DurableMark | None = None) -> LogCorrupt:
     with pytest.raises(LogCorrupt) as caught:
-        check_head(scan(data), head, "x")
+        found = scan(data)
+        if head is not None:
+            head.check(found, "x")
     return caught.value
 
 
-def salvaged(data: bytes, head: Head | None = None) -> Salvage:
+def salvaged(data: bytes, head: DurableMark | None = None) -> Salvage:
     readable = damage_of(data, head).readable
     assert readable is not None
     return salvage(data, readable)
@@ -42,7 +44,7 @@ def test_whatever_bit_is_flipped_what_is_kept_is_a_log_of_whole_batches_and_noth
 ):
     data, ends = framed(batches(SIZES))
     whole = scan(data)
-    head, kept_counts = head_of(whole), set()
+    head, kept_counts = DurableMark.of(whole.end), set()
     for bit in range(ends[0] * 8, len(data) * 8):
         kept = salvaged(found := flipped(data, bit), head)
         again = scan(kept.data)
@@ -57,14 +59,13 @@ def test_whatever_bit_is_flipped_what_is_kept_is_a_log_of_whole_batches_and_noth
 
 def test_a_log_that_ends_before_its_head_file_says_keeps_all_that_is_there() -> None:
     data, ends = framed(batches(SIZES))
-    kept = salvaged(data[: ends[2]], head_of(scan(data)))
+    kept = salvaged(data[: ends[2]], DurableMark.of(scan(data).end))
     assert (kept.data, kept.dropped, kept.events) == (data[: ends[2]], b"", 4)
 
 
 def test_a_whole_log_that_is_not_the_one_its_head_file_saw_is_kept() -> None:
     data, _ = framed(batches(SIZES))
-    head = head_of(scan(data))
-    assert head is not None
+    head = DurableMark.of(scan(data).end)
     kept = salvaged(data, attrs.evolve(head, chain=head.chain ^ 1))
     assert (kept.data, kept.dropped) == (data, b"")
 
@@ -73,7 +74,7 @@ def test_a_lost_newline_before_a_head_file_s_word_is_put_back() -> None:
     data, ends = framed(batches(SIZES))
     cut = data[: ends[2] - 1]
     for tail in (b"", b"\0\0"):
-        kept = salvaged(cut + tail, head_of(scan(data)))
+        kept = salvaged(cut + tail, DurableMark.of(scan(data).end))
         assert (kept.data, kept.dropped) == (data[: ends[2]], tail)
         assert lines_of(cut + tail, scan(cut + tail)) == data[ends[0] : ends[2]]
 
@@ -138,7 +139,7 @@ def test_nothing_is_kept_behind_a_damaged_header_if_the_first_event_is_damaged_t
 
 def test_of_a_log_that_was_cut_what_is_gone_is_counted_once() -> None:
     data, ends = framed(batches(SIZES))
-    head = head_of(scan(data))
+    head = DurableMark.of(scan(data).end)
     begins = [at for at in range(ends[0], len(data)) if data[at - 1 : at + 1] == b"\n{"]
     for end in range(ends[0], len(data) - 1):
         kept = salvaged(data[:end], head)

@@ -12,17 +12,17 @@ import pytest
 
 from runtime.storage import (
     JsonlFolder,
+    MaintainedStore,
     NoSuchStore,
     NotFound,
     SessionBusy,
     SessionHeader,
-    Sessions,
     Unavailable,
     open_sessions,
     scan,
 )
 from runtime.storage.address import within
-from runtime.storage.head import vanished
+from runtime.storage.durable_mark import vanished
 from runtime.storage.port import OS
 from tests.runtime.storage.logs import FOLDER, LOG, PowerCut, cut_at, event, framed, get, memory
 
@@ -32,14 +32,14 @@ HEADER = SessionHeader("one", 1_000)
 @pytest.fixture(params=["folder", "sqlite:///sessions.db"])
 def store(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Sessions]:
+) -> Iterator[MaintainedStore]:
     monkeypatch.chdir(tmp_path)
     with closing(open_sessions(request.param)) as sessions:
         assert sessions.address == request.param
         yield sessions
 
 
-def write(store: Sessions, count: int, header: SessionHeader = HEADER) -> bytes:
+def write(store: MaintainedStore, count: int, header: SessionHeader = HEADER) -> bytes:
     log = store.create(header)
     log.append(*([event(seq)] for seq in range(count)))
     log.close()
@@ -51,7 +51,7 @@ def lines(data: bytes) -> bytes:
 
 
 def test_a_log_that_is_replaced_is_kept_as_a_copy_and_its_dropped_bytes_are_reported(
-    store: Sessions,
+    store: MaintainedStore,
 ) -> None:
     before = write(store, 3)
     kept = lines(before).splitlines(keepends=True)[0]
@@ -59,7 +59,7 @@ def test_a_log_that_is_replaced_is_kept_as_a_copy_and_its_dropped_bytes_are_repo
     copy = store.replace(HEADER, kept, (end, before[end:]))
     assert Path(copy).read_bytes() == before
     assert store.raw("one") == before[:end]
-    assert store.beside("one").head is None
+    assert store.beside("one").mark is None
     log = store.open("one")
     assert log.recovered is not None
     assert (log.recovered.dropped_bytes, log.recovered.dropped_records) == (len(before) - end, 2)
@@ -69,7 +69,7 @@ def test_a_log_that_is_replaced_is_kept_as_a_copy_and_its_dropped_bytes_are_repo
     assert store.beside("one").quarantine == (f"one.torn-{end}-0",)
 
 
-def test_nothing_dropped_leaves_nothing_to_report(store: Sessions) -> None:
+def test_nothing_dropped_leaves_nothing_to_report(store: MaintainedStore) -> None:
     before = write(store, 3)
     copy = store.replace(HEADER, lines(before), (len(before), b""))
     assert Path(copy).read_bytes() == store.raw("one") == before
@@ -105,7 +105,7 @@ def test_a_crash_at_any_step_of_a_repair_leaves_the_old_log_or_the_new_and_loses
     assert step > 8
 
 
-def test_a_log_without_events_can_be_gone_on_with(store: Sessions) -> None:
+def test_a_log_without_events_can_be_gone_on_with(store: MaintainedStore) -> None:
     before = write(store, 2)
     store.replace(HEADER, b"", (len(before) - len(lines(before)), lines(before)))
     store.adopt(attrs.evolve(HEADER, id="empty"), b"")
@@ -116,7 +116,7 @@ def test_a_log_without_events_can_be_gone_on_with(store: Sessions) -> None:
         assert len(store.read(session).records) == 1
 
 
-def test_an_open_log_is_neither_replaced_nor_deleted(store: Sessions) -> None:
+def test_an_open_log_is_neither_replaced_nor_deleted(store: MaintainedStore) -> None:
     before = write(store, 2)
     log = store.open("one")
     with pytest.raises(SessionBusy):
@@ -127,7 +127,7 @@ def test_an_open_log_is_neither_replaced_nor_deleted(store: Sessions) -> None:
     assert store.raw("one") == before
 
 
-def test_nothing_of_a_deleted_log_is_left(store: Sessions, tmp_path: Path) -> None:
+def test_nothing_of_a_deleted_log_is_left(store: MaintainedStore, tmp_path: Path) -> None:
     before = write(store, 2)
     write(store, 2, attrs.evolve(HEADER, id="one-more"))
     for session in ("one", "one-more"):
@@ -151,7 +151,7 @@ def test_nothing_of_a_deleted_log_is_left(store: Sessions, tmp_path: Path) -> No
     assert lines(write(store, 2)) == lines(before)
 
 
-def test_a_reader_knows_when_its_lines_are_no_more_the_session_s(store: Sessions) -> None:
+def test_a_reader_knows_when_its_lines_are_no_more_the_session_s(store: MaintainedStore) -> None:
     before = write(store, 2)
     reader = store.reader("one")
     assert reader.is_current()
@@ -164,7 +164,7 @@ def test_a_reader_knows_when_its_lines_are_no_more_the_session_s(store: Sessions
     reader.close()
 
 
-def test_a_log_that_only_grows_stays_the_reader_s(store: Sessions) -> None:
+def test_a_log_that_only_grows_stays_the_reader_s(store: MaintainedStore) -> None:
     write(store, 2)
     log = store.open("one")
     reader = store.reader("one")
@@ -175,7 +175,7 @@ def test_a_log_that_only_grows_stays_the_reader_s(store: Sessions) -> None:
     log.close()
 
 
-def test_a_new_fork_was_written_later_than_its_parent(store: Sessions) -> None:
+def test_a_new_fork_was_written_later_than_its_parent(store: MaintainedStore) -> None:
     log = store.create(HEADER)
     log.append([event(0, "turn/end", turn=1, reason={"kind": "completed"})])
     log.close()
@@ -222,7 +222,7 @@ def test_a_file_in_a_folder_s_place_is_told(tmp_path: Path) -> None:
         open_sessions(tmp_path / "file").create(HEADER)
 
 
-def test_a_store_is_there_once_it_was_written_to(store: Sessions) -> None:
+def test_a_store_is_there_once_it_was_written_to(store: MaintainedStore) -> None:
     assert not store.is_there()
     assert (store.list(), store.vanished(), store.is_there()) == ([], [], False)
     write(store, 1)
@@ -231,7 +231,9 @@ def test_a_store_is_there_once_it_was_written_to(store: Sessions) -> None:
     assert (store.is_there(), store.vanished()) == (True, [])
 
 
-def test_a_session_that_is_made_or_deleted_meanwhile_has_not_vanished(store: Sessions) -> None:
+def test_a_session_that_is_made_or_deleted_meanwhile_has_not_vanished(
+    store: MaintainedStore,
+) -> None:
     write(store, 1)
     heads = store.reports
 

@@ -22,8 +22,8 @@ from runtime.storage import (
     Unavailable,
     frame_header,
 )
-from runtime.storage.head import Head
-from runtime.storage.sqlite import database, making
+from runtime.storage.durable_mark import DurableMark
+from runtime.storage.sqlite import database, schema
 from tests.runtime.storage.databases import closed, database_of, fill, sql, texts
 from tests.runtime.storage.logs import HEADER, batches, event, framed, intercepted, owner_event
 
@@ -108,8 +108,8 @@ def test_adopting_takes_the_lines_and_vouches_for_them(path: Path) -> None:
     assert store.raw("demo") == whole
     found = store.read("demo")
     beside = store.beside("demo")
-    assert beside.head == Head(2, len(whole), found.chain)
-    assert (beside.head_damaged, beside.quarantine) == (False, ())
+    assert beside.mark == DurableMark(2, len(whole), found.end.chain)
+    assert (beside.mark_damaged, beside.quarantine) == (False, ())
     with pytest.raises(AlreadyExists):
         store.adopt(HEADER, whole[ends[0] :])
     store.open("demo").close()
@@ -162,7 +162,7 @@ def test_replacing_keeps_a_copy_of_what_was_and_reports_what_was_dropped(path: P
     kept = store.replace(HEADER, whole[ends[0] :], (len(whole), b"{dropped\n"))
     assert Path(kept).read_bytes() == before
     assert store.raw("demo") == whole
-    assert store.beside("demo").head is None
+    assert store.beside("demo").mark is None
     log = store.open("demo")
     assert log.recovered is not None
     assert log.recovered.dropped_bytes == len(b"{dropped\n")
@@ -333,7 +333,7 @@ def test_a_reader_who_stays_neither_delays_the_writer_nor_fails_it(
 ) -> None:
     monkeypatch.setattr(database, "WAL_BYTES", 1 << 20)
     monkeypatch.setattr(database, "BUSY_SECONDS", 300)
-    monkeypatch.setattr(making, "BUSY_SECONDS", 300)
+    monkeypatch.setattr(schema, "BUSY_SECONDS", 300)
     store = SqliteFile(path)
     fill(store)
     other = sqlite3.connect(path, isolation_level=None)

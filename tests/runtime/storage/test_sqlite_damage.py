@@ -221,7 +221,7 @@ def _uncheckpointed(path: Path, many: int) -> tuple[bytes, bytes]:
     for seq in range(many):
         log.append([event(seq, text="t" * 300)])
         log.sync()
-    log.write_head()
+    log.write_mark()
     wal = path.with_name("sessions.db-wal")
     return path.read_bytes(), wal.read_bytes()
 

@@ -31,8 +31,8 @@ from runtime.storage import (
     StoreRefused,
     Unavailable,
 )
-from runtime.storage.sqlite import making
-from runtime.storage.sqlite.layout import SqliteLayout
+from runtime.storage.sqlite import schema
+from runtime.storage.sqlite.names import SqliteNames
 from tests.runtime.storage.databases import closed, database_of, fill, sql, texts
 from tests.runtime.storage.logs import HEADER, PowerCut, cut_at, event, intercepted
 
@@ -166,7 +166,7 @@ def test_a_file_that_keeps_no_write_ahead_log_is_refused(path: Path) -> None:
         db.execute(f"PRAGMA application_id = {0x7266_6C64}")
         db.execute("PRAGMA user_version = 1")
         with pytest.raises(StoreRefused, match="in mode memory, synchronous 2"):
-            making.prepare(db, path)
+            schema.prepare(db, path)
 
 
 def test_a_file_that_another_program_makes_meanwhile_is_not_written_to(path: Path) -> None:
@@ -225,7 +225,7 @@ def test_a_library_that_is_too_old_is_named(path: Path, monkeypatch: pytest.Monk
     ],
 )
 def test_the_versions_with_the_race_are_known(version: tuple[int, ...], has_race: bool) -> None:
-    assert making.has_wal_reset_race(version) == has_race
+    assert schema.has_wal_reset_race(version) == has_race
 
 
 @pytest.mark.parametrize("version", [(3, 40, 1), (3, 51, 3)])
@@ -236,7 +236,7 @@ def test_a_library_with_the_race_is_named_once_in_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(sqlite3, "sqlite_version_info", version)
-    making._warn_of_old_library.cache_clear()
+    schema._warn_of_old_library.cache_clear()
     with caplog.at_level(logging.WARNING, "refold"):
         closed(path)
         closed(path.with_name("other.db"))
@@ -267,7 +267,7 @@ def test_a_crash_at_any_step_of_making_the_file_leaves_it_whole_or_absent(tmp_pa
 
 def test_a_second_name_that_a_crash_left_is_removed(path: Path) -> None:
     closed(path)
-    SqliteLayout(path).draft("4711-abcd").hardlink_to(path)
+    SqliteNames(path).draft("4711-abcd").hardlink_to(path)
     store = SqliteFile(path)
     assert len(texts(store)) == 4
     store.open("demo").close()
@@ -276,7 +276,7 @@ def test_a_second_name_that_a_crash_left_is_removed(path: Path) -> None:
 
 def test_a_draft_that_its_maker_removes_meanwhile_is_no_second_name(path: Path) -> None:
     closed(path)
-    draft = SqliteLayout(path).draft("4711-abcd")
+    draft = SqliteNames(path).draft("4711-abcd")
     draft.hardlink_to(path)
 
     def before(operation: str, _args: tuple[object, ...]) -> None:
@@ -553,7 +553,7 @@ os.wait()
 def test_another_program_s_transaction_is_waited_for_and_then_told(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(making, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(schema, "BUSY_SECONDS", 0.1)
     store = closed(path)
     log = store.open("demo")
     with closing(sqlite3.connect(path, isolation_level=None)) as other:

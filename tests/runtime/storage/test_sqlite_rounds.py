@@ -20,8 +20,8 @@ from runtime.storage import (
     TooLarge,
     Unavailable,
 )
-from runtime.storage.sqlite import SqliteLog
-from runtime.storage.sqlite.layout import SqliteLayout
+from runtime.storage.local_store import Log
+from runtime.storage.sqlite.names import SqliteNames
 from tests.runtime.storage.databases import closed, database_of, editing, failing, fill, sql, texts
 from tests.runtime.storage.logs import HEADER, event, owner_event
 
@@ -89,7 +89,7 @@ def test_a_durable_round_makes_earlier_rounds_of_every_log_durable(path: Path) -
     a.append([event(4)], [event(5)])
     b.append([event(4)])
     assert (a.durable_seq, b.durable_seq) == (3, 3)
-    failures = store.rounds.write([(c, [[event(4)]])], durable=True)
+    failures = store.rounds.commit([(c, [[event(4)]])], durable=True)
     assert failures == {}
     assert (a.durable_seq, b.durable_seq, c.durable_seq) == (5, 4, 4)
     assert levels(store, a.sync) == []
@@ -110,7 +110,7 @@ def test_what_is_committed_behind_a_durable_round_is_not_taken_for_durable(path:
         settle()
 
     a.settle = late  # type: ignore[method-assign]  # on purpose
-    store.rounds.write([(a, [[event(4)]])], durable=True)
+    store.rounds.commit([(a, [[event(4)]])], durable=True)
     a.settle = settle  # type: ignore[method-assign]  # as above
     assert (a.durable_seq, b.durable_seq, b.next_seq) == (4, 3, 5)
     a.close()
@@ -121,11 +121,11 @@ def test_many_logs_are_one_transaction_and_one_refusal_leaves_the_others(path: P
     store = closed(path, "a", "b", "c")
     a, b, c = (store.open(name) for name in "abc")
     c.close()
-    failures: dict[SqliteLog, RefoldError] = {}
+    failures: dict[Log, RefoldError] = {}
 
     def write() -> None:
         works = [(a, [[event(4)]]), (b, [[event(9)]]), (c, [[event(4)]])]
-        failures.update(store.rounds.write(works, durable=True))
+        failures.update(store.rounds.commit(works, durable=True))
 
     assert levels(store, write) == [2]
     assert {log: type(failure) for log, failure in failures.items()} == {
@@ -140,7 +140,7 @@ def test_many_logs_are_one_transaction_and_one_refusal_leaves_the_others(path: P
 
 def taken_over(path: Path, name: str = "demo") -> SqliteFile:
     """Another process's store, after someone removed the lock file by force."""
-    SqliteLayout(path).lock.unlink()
+    SqliteNames(path).lock.unlink()
     return SqliteFile(path)
 
 
@@ -175,7 +175,7 @@ def test_a_fenced_log_fails_alone(path: Path) -> None:
     store = closed(path, "a", "b")
     a, b = store.open("a"), store.open("b")
     taken_over(path).open("a").close()
-    failures = store.rounds.write([(a, [[event(4)]]), (b, [[event(4)]])], durable=True)
+    failures = store.rounds.commit([(a, [[event(4)]]), (b, [[event(4)]])], durable=True)
     assert [*failures] == [a]
     assert isinstance(failures[a], Fenced)
     b.append([event(5)])
@@ -188,7 +188,7 @@ def test_a_new_log_whose_id_another_process_used_meanwhile_fails_alone(path: Pat
     store = closed(path, "b")
     late, b = store.create(HEADER), store.open("b")
     fill(taken_over(path))
-    failures = store.rounds.write([(late, [[event(0)]]), (b, [[event(4)]])], durable=False)
+    failures = store.rounds.commit([(late, [[event(0)]]), (b, [[event(4)]])], durable=False)
     assert [*failures] == [late]
     assert isinstance(failures[late], Fenced)
     late.close()
@@ -275,7 +275,7 @@ def test_opening_after_a_failure_writes_what_the_log_holds_anew(path: Path) -> N
 def test_after_a_failure_nothing_is_opened_while_others_keep_the_log_from_being_written_anew(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runtime.storage.sqlite.making.BUSY_SECONDS", 0.1)
+    monkeypatch.setattr("runtime.storage.sqlite.schema.BUSY_SECONDS", 0.1)
     store = closed(path)
     log = store.open("demo")
     log.append([event(4)])
@@ -311,11 +311,11 @@ def test_an_error_after_which_nothing_was_written_leaves_the_log_as_it_was(
 def test_what_is_too_large_is_refused_and_fails_nobody_else(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runtime.storage.sqlite.log.LARGEST", 1_000)
+    monkeypatch.setattr("runtime.storage.sqlite.row_log.LARGEST", 1_000)
     store = closed(path, "a", "b")
     a, b = store.open("a"), store.open("b")
     large = [event(4, text="x" * 1_000)]
-    failures = store.rounds.write([(a, [large]), (b, [[event(4)]])], durable=True)
+    failures = store.rounds.commit([(a, [large]), (b, [[event(4)]])], durable=True)
     assert [(log, type(failure)) for log, failure in failures.items()] == [(a, TooLarge)]
     assert (a.durable_seq, b.durable_seq) == (3, 4)
     a.append([event(4)])

@@ -7,7 +7,7 @@ import pytest
 
 from runtime.errors import InvalidHeader, LegacyEvent, RefoldError
 from runtime.storage import LogCorrupt, NotFound, Scan, Torn, scan
-from runtime.storage.tail import TornReason
+from runtime.storage.scan import TornReason
 from tests.runtime.storage.logs import HEADER, batches, event, framed
 
 SIZES = [1, 3, 2, 1, 2]
@@ -41,7 +41,7 @@ def test_a_log_cut_at_any_byte_keeps_its_whole_batches_and_reports_the_rest() ->
         kept = max(index for index, end in enumerate(ends) if end <= size + 1)
         found = _scan(data[:size])
         assert _encoded(found) == [encoded for batch in made[:kept] for encoded in batch]
-        assert found.end == ends[kept]
+        assert found.end.offset == ends[kept]
         assert found.torn == _expected_tear(data[:size], ends[kept])
 
 
@@ -144,7 +144,7 @@ def test_a_whole_last_record_before_zeros_is_kept() -> None:
     found = _scan(data[:-1] + bytes(100))
     assert found.torn == Torn(len(data) - 1, 100, 0, "missing-newline", missing_newline=True)
     assert len(found.records) == sum(SIZES)
-    assert found.end == len(data)
+    assert found.end.offset == len(data)
 
 
 def test_zeros_amid_a_batch_that_was_never_durable_are_a_torn_tail() -> None:

@@ -12,8 +12,8 @@ from runtime.errors import LegacyEvent
 from runtime.json import encode
 from runtime.storage import (
     JsonlFolder,
+    MaintainedStore,
     SessionHeader,
-    Sessions,
     SqliteFile,
     frame_batch,
     frame_header,
@@ -98,7 +98,7 @@ LEGACY = [
 ]
 
 
-def _put_by_hand(store: Sessions, header: SessionHeader, lines: bytes) -> None:
+def _put_by_hand(store: MaintainedStore, header: SessionHeader, lines: bytes) -> None:
     """A log that a store would not have taken, put where its own are."""
     if isinstance(store, SqliteFile):
         store.adopt(header, b"")

@@ -1,10 +1,10 @@
-"""The header line of a log (design 2.1)."""
+"""The first line of a log: what a session says of itself."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, get_args
 
 import attrs
 
@@ -25,6 +25,15 @@ HEADER_BYTES = 1 << 20
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
+Durability: TypeAlias = Literal["power", "process", "none"]
+"""What an acknowledged event survives: the loss of power, the death of its process, or nothing."""
+
+
+def stronger(one: Durability, other: Durability) -> Durability:
+    """Of two levels the one that keeps more."""
+    return min(one, other, key=get_args(Durability).index)
+
+
 @attrs.frozen
 class SessionHeader:
     """What a log says of itself before its first event; version 0 is implied.
@@ -41,7 +50,12 @@ class SessionHeader:
     seed_crc: str | None = None
     delegation_depth: int | None = None
     name: str | None = None
-    durability: Literal["power", "process", "none"] | None = None
+    durability: Durability | None = None
+
+    @property
+    def level(self) -> Durability:
+        """What its acknowledged events survive, where nobody asks for more."""
+        return self.durability or "power"
 
 
 _KEYS = frozenset(codec.camel(field.name) for field in attrs.fields(SessionHeader))

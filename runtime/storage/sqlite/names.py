@@ -12,7 +12,7 @@ from runtime.storage.port import Port
 
 
 @attrs.frozen
-class SqliteLayout:
+class SqliteNames:
     """The names around the file at `path`."""
 
     path: Path
@@ -33,15 +33,9 @@ class SqliteLayout:
     def beside_folder(self) -> Path:
         """The folder of what stands beside each session: files that begin with its id and a dot.
 
-        Its head file vouches from outside for what the file holds.
+        A durable mark there vouches from outside for what the file holds.
         """
         return self._beside("-beside")
-
-    def head(self, session_id: str) -> Path:
-        return self.beside_folder / f"{session_id}.head"
-
-    def index(self, session_id: str) -> Path:
-        return self.beside_folder / f"{session_id}.index"
 
     def beside(self, port: Port, session_id: str) -> list[Path]:
         """Every file of a session: what stands beside it, and what repairs by command kept."""

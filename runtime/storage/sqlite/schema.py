@@ -1,4 +1,4 @@
-"""Making and opening a SQLite file that is ours (design 5.3)."""
+"""Making and opening a SQLite file that is ours."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import logging
 import os
 import secrets
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 
 from runtime.storage.errors import NoStoreFile, StoreRefused
 from runtime.storage.files import check_local, exists, make_folder, remove
 from runtime.storage.port import Port
-from runtime.storage.sqlite.layout import SqliteLayout
+from runtime.storage.sqlite.names import SqliteNames
 
 OLDEST = (3, 37, 0)
 """The first version with strict tables."""
@@ -53,58 +53,58 @@ COMMIT;
 """
 
 
-def is_there(port: Port, layout: SqliteLayout) -> bool:
+def is_there(port: Port, names: SqliteNames) -> bool:
     """Whether the file is there; raises `StoreRefused` if it is no plain file."""
-    path = layout.path
+    path = names.path
     if not exists(port, path):
         return False
     status = port.lstat(path)
     if status.kind != "file":
         found = "a symbolic link" if status.kind == "link" else "no plain file"
         raise StoreRefused(str(path), found)
-    named_twice = status.links > 1 and not _drafts(port, layout)
+    named_twice = status.links > 1 and not _drafts(port, names)
     if named_twice and port.lstat(path).links > 1:  # else its maker has just removed the draft
         raise StoreRefused(str(path), f"a file with {status.links} names (hard links)")
     return True
 
 
-def make_file(port: Port, layout: SqliteLayout) -> None:
+def make_file(port: Port, names: SqliteNames) -> None:
     """Make the file, whole or not at all, unless it is there; raises `OSError`, `StoreRefused`."""
     if sqlite3.sqlite_version_info < OLDEST:
         found = f"for SQLite 3.37 or newer, and this Python has {sqlite3.sqlite_version}"
-        raise StoreRefused(str(layout.path), found)
-    make_folder(port, layout.folder)
-    check_local(port, layout.folder)
-    if not is_there(port, layout):
-        _make(port, layout)
-    for draft in _drafts(port, layout):  # of a process that died between the two names
+        raise StoreRefused(str(names.path), found)
+    make_folder(port, names.folder)
+    check_local(port, names.folder)
+    if not is_there(port, names):
+        _make(port, names)
+    for draft in _drafts(port, names):  # of a process that died between the two names
         remove(port, draft)
 
 
-def _make(port: Port, layout: SqliteLayout) -> None:
-    draft = layout.draft(f"{os.getpid()}-{secrets.token_hex(4)}")
+def _make(port: Port, names: SqliteNames) -> None:
+    draft = names.draft(f"{os.getpid()}-{secrets.token_hex(4)}")
     port.close(port.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL))
-    with closing(connect(draft, "rw")) as db:
-        db.executescript(_SCHEMA)
-    fd = port.open(draft, os.O_RDWR)
     try:
-        port.fdatasync(fd)
+        with closing(connect(draft, "rw")) as db:
+            db.executescript(_SCHEMA)
+        fd = port.open(draft, os.O_RDWR)
+        try:
+            port.fdatasync(fd)
+        finally:
+            port.close(fd)
+        with suppress(FileExistsError):  # another process was faster
+            port.link(draft, names.path)
     finally:
-        port.close(fd)
-    try:
-        port.link(draft, layout.path)
-    except FileExistsError:
-        pass  # another process was faster
-    finally:
-        remove(port, draft)
-    port.sync_directory(layout.folder)
+        for own in ("", "-wal", "-shm", "-journal"):  # where it failed SQLite may have left these
+            remove(port, draft.with_name(draft.name + own))
+    port.sync_directory(names.folder)
 
 
-def _drafts(port: Port, layout: SqliteLayout) -> list[Path]:
+def _drafts(port: Port, names: SqliteNames) -> list[Path]:
     """The other names that making the file may have left it."""
-    identity = identity_of(port, layout.path)
-    found = [layout.folder / name for name in port.listdir(layout.folder)]
-    drafts = [path for path in found if path.name.startswith(layout.draft("").name)]
+    identity = identity_of(port, names.path)
+    found = [names.folder / name for name in port.listdir(names.folder)]
+    drafts = [path for path in found if path.name.startswith(names.draft("").name)]
     return [path for path in drafts if identity_of(port, path) == identity]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from pathlib import Path
@@ -9,21 +10,19 @@ from typing import Any, TypeVar
 
 import trio
 
-from actors.stores.committer import Committer, Outcome, Statistics, Work, Writing
+from actors.stores.committer import Committer, Outcome, Statistics, Work
 from actors.stores.contract import Grant, Progress
-from actors.stores.files import FileWriting
-from actors.stores.rows import RowWriting
 from runtime.envelope import Event, decode_line
 from runtime.errors import Broken
 from runtime.events import SessionRecovered
-from runtime.storage.address import MEMORY
 from runtime.storage.errors import EmptyBatch, LogClosed, LogFailed, SeqMismatch
-from runtime.storage.header import SessionHeader
-from runtime.storage.memory import MemoryFolder
+from runtime.storage.kinds import open_kind
+from runtime.storage.local_store import LocalStore, Log
 from runtime.storage.port import OS, Port
 from runtime.storage.reader import LogReader
-from runtime.storage.sessions import Log, Sessions, open_sessions
-from runtime.storage.sqlite import SqliteFile
+from runtime.storage.session_header import Durability, SessionHeader, stronger
+
+_log = logging.getLogger("refold")
 
 T = TypeVar("T")
 
@@ -45,10 +44,14 @@ async def _in_thread(work: Callable[[], T]) -> T:
     return await trio.to_thread.run_sync(work)
 
 
-class EmbeddedGrant:
-    """A grant on one log of an embedded store; see `Grant`."""
+class LocalGrant:
+    """A grant on one log of a store on this machine; see `Grant`.
 
-    def __init__(self, log: Log, committer: Committer[Any]) -> None:
+    Its acknowledgements survive what `durability` says, whatever the header is content with.
+    """
+
+    def __init__(self, log: Log, committer: Committer) -> None:
+        self.durability: Durability = log.header.level
         self._log, self._committer = log, committer
         self._next_seq = log.next_seq
         self._progress = Progress(log.next_seq - 1, log.durable_seq)
@@ -61,6 +64,9 @@ class EmbeddedGrant:
     @property
     def header(self) -> SessionHeader:
         return self._log.header
+
+    def strengthen(self, durability: Durability) -> None:
+        self.durability = stronger(self.durability, durability)
 
     @property
     def term(self) -> int:
@@ -94,7 +100,7 @@ class EmbeddedGrant:
         if self._released:
             raise LogClosed(self.header.id)
         target = self._next_seq - 1
-        power = self.header.durability in (None, "power")
+        power = self.durability == "power"
         self._committer.submit(Work(self._log, self._deliver, sync=power))
         await self._until(lambda: self._progress.durable_seq >= target or self._failure is not None)
         self._check()
@@ -132,8 +138,7 @@ class EmbeddedGrant:
                 return
 
     def _deliver(self, outcome: Outcome) -> None:
-        power = self.header.durability in (None, "power")
-        durable = outcome.durable_seq if power else outcome.written_seq
+        durable = outcome.durable_seq if self.durability == "power" else outcome.written_seq
         self._progress = Progress(outcome.written_seq, durable)
         self._failure = self._failure or outcome.failure
         self._closed = self._closed or outcome.closed
@@ -147,15 +152,15 @@ class EmbeddedGrant:
 
 
 class EmbeddedStore:
-    """A store over sessions of this machine; see `Store`.
+    """A store over the sessions of a `LocalStore`, which waits in threads; see `Store`.
 
     `reports` is the folder for reports, if there is one.
     """
 
-    def __init__(self, sessions: Sessions, reports: Path | None, *, threaded: bool) -> None:
+    def __init__(self, sessions: LocalStore, reports: Path | None, *, threaded: bool) -> None:
         self.sessions, self._reports = sessions, reports
         self._run: Runner = _in_thread if threaded else _inline
-        self._committer: Committer[Any] = Committer(_writing(sessions, threaded), threaded=threaded)
+        self._committer = Committer(sessions.rounds, threaded=threaded)
 
     @property
     def statistics(self) -> Statistics:
@@ -164,11 +169,11 @@ class EmbeddedStore:
 
     async def create(self, header: SessionHeader) -> Grant:
         log = await self._run(lambda: self.sessions.create(header))
-        return EmbeddedGrant(log, self._committer)
+        return LocalGrant(log, self._committer)
 
     async def acquire(self, session_id: str) -> Grant:
         log = await self._run(lambda: self.sessions.open(session_id))
-        return EmbeddedGrant(log, self._committer)
+        return LocalGrant(log, self._committer)
 
     async def fork(self, source: str, at: int | None, header: SessionHeader) -> None:
         await self._run(lambda: self.sessions.fork(source, at, header))
@@ -216,19 +221,14 @@ def _write_new(folder: Path, name: str, content: bytes) -> Path:
     return path
 
 
-def _writing(sessions: Sessions, threaded: bool) -> Writing[Any]:
-    if isinstance(sessions, SqliteFile):
-        return RowWriting(sessions.rounds)
-    return FileWriting(threaded=threaded)
-
-
 def open_store(where: str | Path, port: Port = OS) -> EmbeddedStore:
     """The store at `where`: a folder's path, `sqlite:///` and a file's path, or `memory:`.
 
-    One in memory ends with the program. Every operation on files goes through `port`, where faults
-    can be put in; SQLite reads and writes by itself. Raises `NoSuchStore`.
+    One in memory ends with the program; a `Path` is always that of a folder. Every operation on
+    files goes through `port`, where faults can be put in; SQLite reads and writes by itself.
+    Raises `NoSuchStore`.
     """
-    if str(where) == MEMORY:
-        return EmbeddedStore(MemoryFolder(), None, threaded=False)
-    sessions = open_sessions(where, port)
-    return EmbeddedStore(sessions, sessions.reports, threaded=True)
+    sessions, kind = open_kind(where, port)
+    return EmbeddedStore(
+        sessions, sessions.reports if kind.on_disk else None, threaded=kind.on_disk
+    )

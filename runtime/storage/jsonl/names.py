@@ -16,27 +16,21 @@ ASIDE = ".aside"
 
 
 @attrs.frozen
-class Layout:
-    """The names in one store's folder."""
+class FolderNames:
+    """The names of the files in one store's folder."""
 
     folder: Path
 
     def log(self, session_id: str) -> Path:
         return self.folder / f"{session_id}{SUFFIX}"
 
-    def head(self, session_id: str) -> Path:
-        return self.folder / f"{session_id}.head"
-
-    def index(self, session_id: str) -> Path:
-        return self.folder / f"{session_id}.index"
-
     def fork(self, session_id: str) -> Path:
         """The name under which a fork is written before it is a session."""
         return self.folder / f"{session_id}.fork"
 
-    def copy(self, session_id: str, number: int) -> Path:
-        """A name under which a log is copied before it takes another's place."""
-        return self.folder / f"{session_id}.copy-{number}"
+    def copy(self, session_id: str) -> Path:
+        """What the name begins with under which a log is copied before it takes another's place."""
+        return self.folder / f"{session_id}.copy"
 
     def aside(self, session_id: str) -> Path:
         """The name of a log while a takeover puts its copy in its place."""
@@ -55,7 +49,8 @@ class Layout:
     def torn_names(self, port: Port, session_id: str) -> list[str]:
         """What a session's quarantine files are called, sorted."""
         begin = f"{session_id}.torn-"
-        return sorted(name for name in port.listdir(self.folder) if name.startswith(begin))
+        names = [name for name in port.listdir(self.folder) if name.startswith(begin)]
+        return sorted(name for name in names if ".new-" not in name)  # a draft that a kill left
 
     def damaged(self, port: Port, session_id: str) -> Path:
         """A free name for what a log was before it was repaired by command."""
@@ -64,7 +59,7 @@ class Layout:
         return self.folder / next(free)
 
     def beside(self, port: Port, session_id: str) -> list[Path]:
-        """Every file of a session but its log and its lock, which is never unlinked."""
+        """Everything of a session but its log and its lock, which is never unlinked."""
         begin, keep = f"{session_id}.", {self.log(session_id).name, f"{session_id}.lock"}
         names = [name for name in port.listdir(self.folder) if name.startswith(begin)]
         return [self.folder / name for name in names if name not in keep]

@@ -1,8 +1,7 @@
-"""A disk in memory that remembers what was done to it, and when (design 5.5)."""
+"""A disk in memory that remembers what was done to it, and when."""
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TypeAlias
 
 import attrs
 
-from runtime.storage import MemoryPort
+from runtime.storage import FileStatus, MemoryPort
 
 
 @attrs.frozen
@@ -101,20 +100,19 @@ class Image:
         }
 
 
-class RecordingDisk(MemoryPort):
+class RecordingDisk:
     """A `Port` over files in memory whose every change stands in `operations`, in order.
 
-    It begins with what `image` holds. The next `failing_syncs` syncs of a file fail with EIO as
-    Linux has it: reading shows the written bytes, later syncs succeed, and the disk never gets
-    them unless they are written again. Not for several threads at once.
+    It begins with what `image` holds. Faults are put in by a `FailingPort` before it; a sync that
+    fails there loses what it was to sync (`lose_sync`). Not for several threads at once.
     """
 
+    has_range_locks = True
     has_syncfs = True
 
     def __init__(self, image: Image | None = None) -> None:
-        super().__init__()
         self.operations: list[Operation] = []
-        self.failing_syncs = 0
+        self._files = MemoryPort()
         self.start = self._load(image or Image())
         """What it held at first, with the file numbers that `operations` use."""
 
@@ -125,15 +123,14 @@ class RecordingDisk(MemoryPort):
 
     def image(self) -> Image:
         """What it holds now, as its programs see it, synced or not."""
-        names = {path: self._number(path) for path in self._files if path != path.parent}
+        names = {path: self._number(path) for path in self._files.paths() if path != path.parent}
         folders = {path.parent for path in names}
         files = {path: file for path, file in names.items() if path not in folders}
-        return Image(names, {file: bytes(self._files[path].data) for path, file in files.items()})
+        return Image(names, {file: self._content(path) for path, file in files.items()})
 
     def kill(self) -> None:
         """What the death of its programs does: nothing is open or locked, and nothing is lost."""
-        self._open.clear()
-        self._locks.clear()
+        self._files.kill()
 
     def mark(self, what: object) -> None:
         """Note between two operations what the program under test was told is done."""
@@ -143,29 +140,41 @@ class RecordingDisk(MemoryPort):
         """Mark an event as acknowledged; `Journal.of` reads such marks."""
         self.mark(Acknowledged(session, seq, encoded))
 
+    def lose_sync(self, fd: int) -> None:
+        """Note that a sync of a file failed, as Linux has it.
+
+        Reading shows the written bytes, later syncs succeed, and the disk never gets them unless
+        they are written again.
+        """
+        self.operations.append(FailedSync(self._file(fd)))
+
     def open(self, path: Path, flags: int, mode: int = 0o600) -> int:
-        is_new = path not in self._files
-        fd = super().open(path, flags, mode)
-        file = self._file(fd)
+        is_new = path not in self._files.paths()
+        fd = self._files.open(path, flags, mode)
         if is_new:
-            self._enter("create", (path, file))
+            self._enter("create", (path, self._file(fd)))
         elif flags & os.O_TRUNC:
-            self.operations.append(Truncate(file, 0))
+            self.operations.append(Truncate(self._file(fd), 0))
         return fd
+
+    def close(self, fd: int) -> None:
+        self._files.close(fd)
+
+    def pread(self, fd: int, size: int, offset: int) -> bytes:
+        return self._files.pread(fd, size, offset)
 
     def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> int:
         self.operations.append(Write(self._file(fd), offset, bytes(data)))
-        return super().pwrite(fd, data, offset)
+        return self._files.pwrite(fd, data, offset)
+
+    def copy_range(self, source: int, target: int, size: int, at: int, to: int) -> int:
+        return self.pwrite(target, self.pread(source, size, at), to)
 
     def ftruncate(self, fd: int, size: int) -> None:
         self.operations.append(Truncate(self._file(fd), size))
-        super().ftruncate(fd, size)
+        self._files.ftruncate(fd, size)
 
     def fdatasync(self, fd: int) -> None:
-        if self.failing_syncs:
-            self.failing_syncs -= 1
-            self.operations.append(FailedSync(self._file(fd)))
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
         self.operations.append(Sync(self._file(fd)))
 
     def syncfs(self, fd: int) -> None:
@@ -175,45 +184,73 @@ class RecordingDisk(MemoryPort):
     def sync_directory(self, path: Path) -> None:
         self.operations.append(SyncFolder(path))
 
+    def fstat(self, fd: int) -> FileStatus:
+        return self._files.fstat(fd)
+
+    def lstat(self, path: Path) -> FileStatus:
+        return self._files.lstat(path)
+
     def mkdir(self, path: Path) -> None:
-        super().mkdir(path)
+        self._files.mkdir(path)
         self._enter("mkdir", (path, self._number(path)))
 
     def link(self, source: Path, target: Path) -> None:
-        super().link(source, target)
+        self._files.link(source, target)
         self._enter("link", (target, self._number(target)))
 
     def unlink(self, path: Path) -> None:
-        super().unlink(path)
+        self._files.unlink(path)
         self._enter("unlink", (path, None))
 
     def rename(self, source: Path, target: Path) -> None:
-        super().rename(source, target)
+        self._files.rename(source, target)
         self._enter("rename", (source, None), (target, self._number(target)))
+
+    def listdir(self, path: Path) -> list[str]:
+        return self._files.listdir(path)
+
+    def file_system(self, path: Path) -> str:
+        return self._files.file_system(path)
+
+    def lock(self, fd: int, offset: int) -> bool:
+        return self._files.lock(fd, offset)
+
+    def unlock(self, fd: int, offset: int) -> None:
+        self._files.unlock(fd, offset)
+
+    def is_locked(self, fd: int, offset: int) -> bool:
+        return self._files.is_locked(fd, offset)
+
+    def flock(self, fd: int) -> bool:
+        return self._files.flock(fd)
 
     def _enter(self, operation: str, *names: tuple[Path, int | None]) -> None:
         self.operations.append(Entry(operation, names))
 
     def _file(self, fd: int) -> int:
-        return self._open[fd].number
+        return self._files.fstat(fd).identity[1]
 
     def _number(self, path: Path) -> int:
-        return self._files[path].number
+        return self._files.lstat(path).identity[1]
+
+    def _content(self, path: Path) -> bytes:
+        fd = self._files.open(path, os.O_RDONLY)
+        try:
+            return self._files.pread(fd, self._files.fstat(fd).size, 0)
+        finally:
+            self._files.close(fd)
 
     def _load(self, image: Image) -> Image:
         first: dict[int, Path] = {}
         for path, file in image.names.items():
             if file in first:
-                super().link(first[file], path)
+                self._files.link(first[file], path)
             elif file in image.contents:
                 first[file] = path
-                self._load_file(path, image.contents[file])
+                fd = self._files.open(path, os.O_RDWR | os.O_CREAT)
+                self._files.pwrite(fd, image.contents[file], 0)
+                self._files.close(fd)
             else:
-                super().mkdir(path)
+                self._files.mkdir(path)
         names = {path: self._number(path) for path in image.names}
         return Image(names, {names[path]: image.contents[file] for file, path in first.items()})
-
-    def _load_file(self, path: Path, data: bytes) -> None:
-        fd = super().open(path, os.O_RDWR | os.O_CREAT)
-        self._open[fd].data += data
-        super().close(fd)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import attrs
 
+from refold.faults.recording import RecordingDisk
 from runtime.storage import FileStatus, Port
 
 OPERATIONS = tuple(name for name, call in vars(Port).items() if name[0] != "_" and callable(call))
@@ -69,7 +70,8 @@ class FailingPort:
     """A `Port` in front of another, on which `faults` happen; more may be put in at any time.
 
     `calls` names every operation that was asked for, in order. Of several faults that strike at
-    once the first counts.
+    once the first counts. A sync that fails before a `RecordingDisk` loses there what it was to
+    sync, as Linux has it.
     """
 
     def __init__(self, inner: Port, *faults: Fault) -> None:
@@ -106,7 +108,12 @@ class FailingPort:
         return self.inner.copy_range(source, target, self._size("copy_range", target, size), at, to)
 
     def fdatasync(self, fd: int) -> None:
-        self._meet("fdatasync", self._paths[fd])
+        try:
+            self._meet("fdatasync", self._paths[fd])
+        except OSError:
+            if isinstance(self.inner, RecordingDisk):
+                self.inner.lose_sync(fd)
+            raise
         self.inner.fdatasync(fd)
 
     def syncfs(self, fd: int) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import attrs
 
-from runtime.storage.jsonl import JsonlFolder
+from runtime.storage.jsonl.folder import JsonlFolder
 from runtime.storage.port import FileStatus
 
 
@@ -31,6 +31,15 @@ class MemoryPort:
         self._open: dict[int, _File] = {}
         self._locks: dict[tuple[int, int], int] = {}
         self._numbers = count(1)
+
+    def paths(self) -> list[Path]:
+        """Every path that leads to a file or a folder."""
+        return [*self._files]
+
+    def kill(self) -> None:
+        """What the death of its programs does: nothing is open or locked any more."""
+        self._open.clear()
+        self._locks.clear()
 
     def open(self, path: Path, flags: int, mode: int = 0o600) -> int:
         del mode  # there is nobody to keep out

@@ -1,4 +1,4 @@
-"""Reading the files of a folder of logs, by session (design 5.2)."""
+"""Reading the files of a folder of logs, by session."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from functools import partial
 import attrs
 
 from runtime.errors import InvalidSessionId, RefoldError
+from runtime.storage.beside import Beside
 from runtime.storage.errors import NotFound
 from runtime.storage.files import exists, is_blank, open_plain, read_all, reported
-from runtime.storage.head import Beside, check_head, read_head
-from runtime.storage.header import check_session_id
-from runtime.storage.index import read_index
-from runtime.storage.layout import ASIDE, SUFFIX, Layout
+from runtime.storage.index import SavedIndex
+from runtime.storage.jsonl.names import ASIDE, SUFFIX, FolderNames
+from runtime.storage.jsonl.torn_tail import FileQuarantine
 from runtime.storage.lines import FileLines
 from runtime.storage.port import Port
-from runtime.storage.quarantine import FileQuarantine
 from runtime.storage.reader import LogReader
-from runtime.storage.tail import LastOwner, Scan, scan
+from runtime.storage.scan import Scan, scan
+from runtime.storage.session_header import check_session_id
 
 
 @attrs.frozen
 class LogFiles:
     """The log files in one folder, and what stands beside each; nothing here changes any."""
 
-    layout: Layout
+    names: FolderNames
     port: Port
 
-    def names(self) -> list[str]:
+    def found(self) -> list[str]:
         """What the files that end as logs do are called, sorted."""
-        folder = self.layout.folder
+        folder = self.names.folder
         with reported(folder):
-            names = self.port.listdir(folder) if exists(self.port, folder) else []
-        found = (name for name in names if name.endswith((SUFFIX, ASIDE)))
+            files = self.port.listdir(folder) if exists(self.port, folder) else []
+        found = (name for name in files if name.endswith((SUFFIX, ASIDE)))
         return sorted({name.removesuffix(SUFFIX).removesuffix(ASIDE) for name in found})
 
     def holds_session(self, name: str) -> bool:
@@ -59,7 +59,7 @@ class LogFiles:
         try:
             with self.reading(name) as fd:
                 if is_blank(self.port, fd):  # also a large one, which is not to be held in memory
-                    return read_head(self.port, self.layout.head(name)) is not None
+                    return self.beside(name).find(self.quarantine(name)).mark is not None
             self.read(name)
         except NotFound:
             return False
@@ -70,37 +70,31 @@ class LogFiles:
     def written_at(self, name: str) -> int:
         """When a log was last written to, in epoch ns; 0 where nobody knows, or it is no file."""
         try:
-            status = self.port.lstat(self.layout.log(name))
+            status = self.port.lstat(self.names.log(name))
         except OSError:
             return 0
         return status.mtime_ns if status.kind == "file" else 0
 
     def beside(self, session_id: str) -> Beside:
-        """What stands beside a log."""
-        path = self.layout.head(check_session_id(session_id))
-        with reported(path):
-            head = read_head(self.port, path)
-            damaged = head is None and exists(self.port, path)
-            pieces = self.quarantine(session_id).names()
-        return Beside(head, damaged, tuple(pieces))
+        return Beside(self.port, self.names.folder, check_session_id(session_id))
 
     def quarantine(self, session_id: str) -> FileQuarantine:
-        return FileQuarantine(self.port, self.layout, session_id)
+        return FileQuarantine(self.port, self.names, session_id)
 
     def open_file(self, session_id: str, flags: int) -> int:
         """A descriptor of the log; raises `NotFound`, `StoreRefused`, `OSError`."""
-        path, twins = self.layout.log(session_id), partial(self.layout.twins, self.port, session_id)
+        path, twins = self.names.log(session_id), partial(self.names.twins, self.port, session_id)
         with suppress(FileNotFoundError):
             return open_plain(self.port, path, flags, twins)
         if flags == os.O_RDONLY:  # a takeover is under way, or a crash cut it short
             with suppress(FileNotFoundError):
-                return open_plain(self.port, self.layout.aside(session_id), flags, twins)
+                return open_plain(self.port, self.names.aside(session_id), flags, twins)
         raise NotFound(session_id, str(path))
 
     @contextmanager
     def reading(self, session_id: str) -> Iterator[int]:
         """The descriptor of a log for the block."""
-        with reported(self.layout.log(check_session_id(session_id))):
+        with reported(self.names.log(check_session_id(session_id))):
             fd = self.open_file(session_id, os.O_RDONLY)
             try:
                 yield fd
@@ -109,7 +103,7 @@ class LogFiles:
 
     def reader(self, session_id: str) -> LogReader:
         """A reader that follows one log, through a descriptor of its own."""
-        path = self.layout.log(check_session_id(session_id))
+        path = self.names.log(check_session_id(session_id))
         with reported(path):
             lines = FileLines(self.port, self.open_file(session_id, os.O_RDONLY), path)
             try:
@@ -127,22 +121,10 @@ class LogFiles:
             return read_all(self.port, fd)
 
     def scan(self, session_id: str, fd: int) -> Scan:
-        """What the file that is open at `fd` holds, judged by its head file, too."""
-        # The head is read first: it must not be younger than the bytes that it judges.
-        head = read_head(self.port, self.layout.head(session_id))
-        path = str(self.layout.log(session_id))
-        try:
-            saved = read_index(self.port, self.layout.index(session_id))
-            found = scan(read_all(self.port, fd), session_id, path=path, saved=saved)
-        except NotFound:
-            check_head(None, head, path)
-            raise
-        check_head(found, head, path)
-        return found
+        """What the file that is open at `fd` holds, judged by what stands beside it, too."""
+        path = str(self.names.log(session_id))
 
-    def find_owner(self, session_id: str) -> LastOwner | None:
-        """The last owner that the log names; None also where it cannot be read."""
-        try:
-            return self.read(session_id).last_owner()
-        except RefoldError:
-            return None
+        def read(saved: SavedIndex | None) -> Scan:
+            return scan(read_all(self.port, fd), session_id, path=path, saved=saved)
+
+        return self.beside(session_id).judge(read, path)

@@ -1,4 +1,4 @@
-"""A store of JSONL files: one folder, one log a session (design 5.2)."""
+"""A store of JSONL files: one folder, one log a session."""
 
 from __future__ import annotations
 
@@ -9,56 +9,61 @@ from functools import partial
 from pathlib import Path
 
 from runtime.errors import RefoldError
-from runtime.events import SessionRecovered
-from runtime.storage import recovery
+from runtime.storage.beside import Sidecars
+from runtime.storage.durable_mark import vanished
 from runtime.storage.errors import AlreadyExists, ForeignLog, NotFound
-from runtime.storage.files import check_local, exists, read_all, remove, reported
-from runtime.storage.fork import fork_point, forkable, replace_log, seeded, write_fork
+from runtime.storage.files import check_local, exists, read_all, remove, remove_beside, reported
+from runtime.storage.fork import fork_point, forkable, seeded
 from runtime.storage.framing import frame_header
-from runtime.storage.head import Beside, head_of, vanished, write_head
-from runtime.storage.header import SessionHeader, check_session_id
-from runtime.storage.index import SavedIndex
-from runtime.storage.layout import Layout
+from runtime.storage.jsonl.file_log import JsonlLog, is_open_here
+from runtime.storage.jsonl.file_rounds import FileRounds
+from runtime.storage.jsonl.log_files import LogFiles
+from runtime.storage.jsonl.names import FolderNames
+from runtime.storage.jsonl.takeover import complete, take_over
+from runtime.storage.jsonl.torn_tail import recover
+from runtime.storage.jsonl.whole_log import replace_log, write_log
 from runtime.storage.locks import StoreLock
-from runtime.storage.log import JsonlLog, Opening, is_open_here
-from runtime.storage.log_files import LogFiles
-from runtime.storage.owners import busy, may_write_still
+from runtime.storage.owners import busy, last_owner_of, may_write_still
 from runtime.storage.port import OS, Port
 from runtime.storage.quarantine import unreported
 from runtime.storage.reader import LogReader
-from runtime.storage.tail import Scan, scan
-from runtime.storage.takeover import complete, take_over
-from runtime.storage.walk import Link, Records
+from runtime.storage.scan import Scan, scan
+from runtime.storage.session_header import SessionHeader, check_session_id
+from runtime.storage.writer_state import Opening
 
 
 class JsonlFolder:
-    """The sessions in one folder, which is made when it is first written to; see `Sessions`."""
+    """The sessions in one folder, which is made when it is first written to.
+
+    See `LocalStore` and `MaintainedStore`.
+    """
 
     def __init__(self, folder: Path, port: Port = OS) -> None:
-        self._layout = Layout(folder)
+        self._names = FolderNames(folder)
         self._port = port
-        self._files = LogFiles(self._layout, port)
-        self._locks = StoreLock(self._layout, port)
+        self._files = LogFiles(self._names, port)
+        self._locks = StoreLock(self._names, port)
+        self.rounds = FileRounds()
 
     @property
     def address(self) -> str:
-        return str(self._layout.folder)
+        return str(self._names.folder)
 
     @property
     def reports(self) -> Path:
-        return self._layout.folder
+        return self._names.folder
 
     def create(self, header: SessionHeader) -> JsonlLog:
         with self._locked(header.id) as release:
             self._check_free(header.id)
             frame_header(header)  # refused now rather than at the first append
             cut = unreported(self._files.quarantine(header.id), (0,), "partial")
-            return self._log(Opening(header, recovered=cut), release)
+            return self._log(Opening(header, recovered=cut), None, release)
 
     def open(self, session_id: str) -> JsonlLog:
         self._check_there(session_id)
         with self._locked(session_id) as release:
-            return self._log(self._recover(session_id), release)
+            return self._log(*self._recover(session_id), release)
 
     def read(self, session_id: str) -> Scan:
         return self._files.read(session_id)
@@ -80,17 +85,17 @@ class JsonlFolder:
                 self._check_free(header.id)
                 whole = seeded(header, found, point)
                 lines = range(found.records[0].offset, point.offset + point.length)
-                write_fork(self._port, self._layout, (source, lines), whole)
+                write_log(self._port, self._names, (source, lines), whole)
                 release()
 
     def adopt(self, header: SessionHeader, lines: bytes) -> None:
-        path = self._layout.log(check_session_id(header.id))
-        head = head_of(scan(frame_header(header) + lines, header.id, path=str(path)))
+        path = self._names.log(check_session_id(header.id))
+        found = scan(frame_header(header) + lines, header.id, path=str(path))
         with self._locked(header.id) as release:
             self._check_free(header.id)
-            write_fork(self._port, self._layout, lines, header)
-            if head is not None:
-                write_head(self._port, self._layout.head(header.id), head)
+            write_log(self._port, self._names, lines, header)
+            if found.records:
+                self._files.beside(header.id).write(found.end)
             release()
 
     def replace(
@@ -100,35 +105,35 @@ class JsonlFolder:
             before = self._files.raw(header.id)
             for piece in filter(None, dropped[1:]):
                 self._files.quarantine(header.id).keep(dropped[0], piece)
-            kept = replace_log(self._port, self._layout, before, lines, header)
+            kept = replace_log(self._port, self._names, before, lines, header)
             release()
             return str(kept)
 
     def delete(self, session_id: str) -> None:
         self._check_there(session_id)
         with self._locked(session_id) as release:
-            for path in self._layout.beside(self._port, session_id):
-                remove(self._port, path)
-            self._port.sync_directory(self._layout.folder)
-            remove(self._port, self._layout.log(session_id))  # last, or nobody would find the rest
-            self._port.sync_directory(self._layout.folder)
+            for path in self._names.beside(self._port, session_id):
+                remove_beside(self._port, path)
+            self._port.sync_directory(self._names.folder)
+            remove(self._port, self._names.log(session_id))  # last, or nobody would find the rest
+            self._port.sync_directory(self._names.folder)
             release()
 
     def list(self) -> list[str]:
-        return [name for name in self._files.names() if self._files.holds_session(name)]
+        return [name for name in self._files.found() if self._files.holds_session(name)]
 
     def names(self) -> Sequence[str]:
-        return self._files.names()
+        return self._files.found()
 
     def problems(self) -> tuple[str, ...]:
         return ()  # the file system's own are not ours to find
 
     def is_there(self) -> bool:
-        with reported(self._layout.folder):
-            return exists(self._port, self._layout.folder)
+        with reported(self._names.folder):
+            return exists(self._port, self._names.folder)
 
     def vanished(self) -> Sequence[str]:
-        return vanished(self._port, self._layout.folder, self.names)
+        return vanished(self._port, self._names.folder, self.names)
 
     def written_at(self, session_id: str) -> int:
         return self._files.written_at(session_id)
@@ -140,25 +145,31 @@ class JsonlFolder:
     def is_held(self, session_id: str) -> bool | None:
         return self._locks.is_held(session_id)
 
-    def beside(self, session_id: str) -> Beside:
-        return self._files.beside(session_id)
+    def beside(self, session_id: str) -> Sidecars:
+        return self._files.beside(session_id).find(self._files.quarantine(session_id))
 
     def close(self) -> None:
         """A folder is open only where its logs are."""
 
-    def _log(self, opening: Opening, release: Callable[[], None]) -> JsonlLog:
-        holder = partial(self._files.find_owner, opening.header.id)
-        return JsonlLog(self._port, self._layout, opening, release, holder)
+    def _log(self, opening: Opening, fd: int | None, release: Callable[[], None]) -> JsonlLog:
+        def close() -> None:
+            del self.rounds.logs[log]
+            release()
 
-    def _recover(self, session_id: str) -> Opening:
+        holder = partial(last_owner_of, partial(self.read, opening.header.id))
+        log = JsonlLog(self._port, self._names, opening, fd, close, holder)
+        self.rounds.logs[log] = log
+        return log
+
+    def _recover(self, session_id: str) -> tuple[Opening, int]:
         fd = self._files.open_file(session_id, os.O_RDWR)
         try:
             found = self._scan_for_writing(session_id, fd)
             if self._may_have_another_writer(found, fd):
                 fd = self._move_to_new_inode(session_id, fd)
                 found = self._scan_for_writing(session_id, fd)
-            recovered = recovery.recover(self._port, self._layout, fd, found)
-            return _opening(found, fd, recovered)
+            recovered = recover(self._port, self._names, fd, found)
+            return Opening.of(found, recovered), fd
         except BaseException:
             self._port.close(fd)
             raise
@@ -169,7 +180,7 @@ class JsonlFolder:
         return shared or is_open_here(self._port, fd) or may_write_still(found.last_owner())
 
     def _move_to_new_inode(self, session_id: str, fd: int) -> int:
-        moved = take_over(self._port, self._layout, session_id, fd)
+        moved = take_over(self._port, self._names, session_id, fd)
         self._port.close(fd)
         self._locks.settle(session_id)
         return moved
@@ -177,29 +188,25 @@ class JsonlFolder:
     def _scan_for_writing(self, session_id: str, fd: int) -> Scan:
         try:
             found = self._files.scan(session_id, fd)
-        except NotFound:
-            self._set_aside(session_id, fd)
+        except NotFound:  # it ends inside its header line
+            self._files.quarantine(session_id).keep(0, read_all(self._port, fd))
+            self._port.unlink(self._names.log(session_id))
+            self._port.sync_directory(self._names.folder)
             raise
         if found.foreign:
             raise ForeignLog(session_id)
         return found
 
-    def _set_aside(self, session_id: str, fd: int) -> None:
-        """Move a file that ends inside its header line to quarantine."""
-        self._files.quarantine(session_id).keep(0, read_all(self._port, fd))
-        self._port.unlink(self._layout.log(session_id))
-        self._port.sync_directory(self._layout.folder)
-
     def _check_there(self, session_id: str) -> None:
-        path = self._layout.log(check_session_id(session_id))
+        path = self._names.log(check_session_id(session_id))
         with reported(path):
             if not exists(self._port, path) and not exists(
-                self._port, self._layout.aside(session_id)
+                self._port, self._names.aside(session_id)
             ):
                 raise NotFound(session_id, str(path))
 
     def _check_free(self, session_id: str) -> None:
-        if not exists(self._port, self._layout.log(session_id)):
+        if not exists(self._port, self._names.log(session_id)):
             return
         fd = self._files.open_file(session_id, os.O_RDONLY)
         try:
@@ -215,30 +222,13 @@ class JsonlFolder:
     @contextmanager
     def _locked(self, session_id: str) -> Iterator[Callable[[], None]]:
         """Hold the session's lock; the block, or who it hands `release` to, gives it back."""
-        with reported(self._layout.log(check_session_id(session_id))):
+        with reported(self._names.log(check_session_id(session_id))):
+            check_local(self._port, self._names.folder)
             if not self._locks.acquire(session_id):
-                raise busy(session_id, self._files.find_owner(session_id))
+                raise busy(session_id, last_owner_of(partial(self.read, session_id)))
             try:
-                check_local(self._port, self._layout.folder)
-                complete(self._port, self._layout, session_id)
+                complete(self._port, self._names, session_id)
                 yield partial(self._locks.release, session_id)
             except BaseException:
                 self._locks.release(session_id)
                 raise
-
-
-def _opening(found: Scan, fd: int, recovered: SessionRecovered | None) -> Opening:
-    last = found.last_owner()
-    assert isinstance(found.records, Records), "a foreign log is not opened"
-    link = Link(len(found.records), found.chain, found.dur)
-    return Opening(
-        header=found.header,
-        fd=fd,
-        end=found.end,
-        next_seq=len(found.records),
-        chain=found.chain,
-        recovered=recovered,
-        last_owner=None if last is None else last.owner,
-        index=SavedIndex.of(found.records, link, found.indexed),
-        indexed=found.indexed,
-    )

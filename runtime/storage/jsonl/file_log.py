@@ -1,4 +1,4 @@
-"""One log that is open for writing (design 5.2)."""
+"""One JSONL log that is open for writing."""
 
 from __future__ import annotations
 
@@ -7,41 +7,17 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-import attrs
-
-from runtime.events import SessionOwner, SessionRecovered
-from runtime.storage.advisory import Advisory
 from runtime.storage.batches import frame_batches
+from runtime.storage.beside import Beside
 from runtime.storage.errors import Fenced, LogClosed, LogFailed, StoreFull
-from runtime.storage.files import NO_ROOM, exists, remove, write_all
+from runtime.storage.files import NO_ROOM, exists, write_all
 from runtime.storage.framing import frame_header
-from runtime.storage.head import Head
-from runtime.storage.header import SessionHeader
-from runtime.storage.index import SavedIndex, records_of
-from runtime.storage.layout import Layout
+from runtime.storage.index import records_of
+from runtime.storage.jsonl.names import FolderNames
 from runtime.storage.lines import FileLines, StoredRecords
 from runtime.storage.port import Port
-from runtime.storage.tail import LastOwner
-
-
-@attrs.frozen
-class Opening:
-    """What an opening found: where the log goes on, who had it, and what was cut.
-
-    `fd` is None for a new log, which has no file before its first batch. `index` is of the records
-    that stand in it, of which the index file has `indexed`.
-    """
-
-    header: SessionHeader
-    fd: int | None = None
-    end: int = 0
-    next_seq: int = 0
-    chain: int = 0
-    recovered: SessionRecovered | None = None
-    last_owner: SessionOwner | None = None
-    index: SavedIndex | None = attrs.field(default=None, repr=False)
-    indexed: int = 0
-
+from runtime.storage.scan import LastOwner
+from runtime.storage.writer_state import Opening, WriterState
 
 _open_here: set[tuple[int, tuple[int, int]]] = set()
 """The files of the logs that this process has open for writing."""
@@ -64,45 +40,42 @@ class JsonlLog:
     def __init__(
         self,
         port: Port,
-        layout: Layout,
+        names: FolderNames,
         opening: Opening,
+        fd: int | None,
         release: Callable[[], None],
         holder: Callable[[], LastOwner | None],
     ) -> None:
-        """`release` gives the lock back; `holder` says whom the log in our place names as owner."""
+        """`fd` is None for a new log, which has no file before its first batch.
+
+        `release` gives the lock back; `holder` says whom the log in our place names as owner.
+        """
+        self._state = WriterState(opening)
         self.header = opening.header
-        self.recovered = opening.recovered
-        self.last_owner = opening.last_owner
+        self.recovered, self.last_owner = opening.recovered, opening.last_owner
+        self.term = self._state.term
         self.records = StoredRecords(self._lines, records_of(opening.index))
-        self._index = opening.index
         self.port = port
-        self._port = port
-        self._layout = layout
-        id_ = opening.header.id
-        self._advisory = Advisory(port, layout.head(id_), layout.index(id_), opening.indexed)
-        self._fd = opening.fd
+        self._port, self._names, self._path = port, names, names.log(opening.header.id)
+        self._beside = Beside(port, names.folder, opening.header.id)
         self._release, self._holder = release, holder
+        self._fd = fd
         self._entry: tuple[int, tuple[int, int]] | None = None
-        if self._fd is not None:
-            self._enter(self._fd)
-        self._written = Head(opening.next_seq - 1, opening.end, opening.chain)
-        self._durable = self._written
-        self._failed: LogFailed | Fenced | None = None
-        self._closed = False
+        if fd is not None:
+            self._enter(fd)
 
     @property
-    def term(self) -> int:
-        """The fencing number of this opening, one more than that of the last owner."""
-        return 1 if self.last_owner is None else self.last_owner.term + 1
+    def name(self) -> str:
+        return str(self._path)
 
     @property
     def next_seq(self) -> int:
-        return self._written.seq + 1
+        return self._state.written.next_seq
 
     @property
     def durable_seq(self) -> int:
         """The highest seq that is known to be durable; -1 while none is."""
-        return self._durable.seq
+        return self._state.durable_seq
 
     def append(self, *batches: Sequence[bytes]) -> None:
         """Write batches of encoded events with one write; durable only after `sync`.
@@ -111,15 +84,13 @@ class JsonlLog:
         batch of a new log makes its file. Raises `SeqMismatch`, `InvalidEvent`, `LegacyEvent`,
         `LogClosed` and `StoreFull` with the log as it was, `LogFailed` or `Fenced`.
         """
-        self._check_usable()
-        framed = frame_batches(batches, self._written, self.durable_seq)
+        self._state.check_usable()
+        framed = frame_batches(batches, self._state.written, self.durable_seq)
         if framed is None:
             return
         first = frame_header(self.header) if self._fd is None else b""
         self._write(first + framed.lines)
-        self._written = attrs.evolve(framed.head, end=framed.head.end + len(first))
-        self._index = self._index or SavedIndex.of_new(first)
-        self._index.extend(framed.lines, framed.kinds, framed.link)
+        self._state.go_on(framed, first)
 
     def sync(self) -> int:
         """Make everything appended before the call durable; returns the highest durable seq.
@@ -130,45 +101,45 @@ class JsonlLog:
 
     def sync_with(self, sync: Callable[[Port, int], None]) -> int:
         """As `sync`, where `sync` makes the file of a descriptor durable or raises `OSError`."""
-        self._check_usable()
-        target = self._written
-        if self._fd is None or target == self._durable:
+        self._state.check_usable()
+        target = self._state.written
+        if self._fd is None or target == self._state.durable:
             return self.durable_seq
         try:
             sync(self._port, self._fd)
             if self.durable_seq < 0:
-                self._port.sync_directory(self._layout.folder)
+                self._port.sync_directory(self._names.folder)
             # What went into a file that is no longer the log's must not be acknowledged.
             if not self._is_named(self._fd):
                 self._replaced()
         except OSError as error:
             self._poison(error)
-        self._durable = target
-        return target.seq
+        self._state.durable = target
+        return self.durable_seq
 
-    def write_head(self) -> None:
-        """Note outside the log how far it is durable; see `Advisory`."""
-        if self._fd is None or self._failed is not None or self.durable_seq < 0:
+    def write_mark(self) -> None:
+        """Note beside the log how far it is durable; for one that becomes idle."""
+        if self._fd is None or self._state.failure is not None or self.durable_seq < 0:
             return
         with suppress(OSError):
-            named = self._port.lstat(self._layout.log(self.header.id))
+            named = self._port.lstat(self._path)
             if named.identity == self._port.fstat(self._fd).identity:  # else it is another's log
-                self._advisory.write(self._durable, self._index)
+                self._state.note(self._beside)
 
     def close(self) -> None:
-        """Sync what is owed, write the head file, and release the lock last.
+        """Sync what is owed, write the durable mark, and release the lock last.
 
         Raises `LogFailed` if the sync fails; the lock is released even so. A second call does
         nothing.
         """
-        if self._closed:
+        if self._state.closed:
             return
         try:
-            if self._failed is None:
+            if self._state.failure is None:
                 self.sync()
-                self.write_head()
+                self.write_mark()
         finally:
-            self._closed = True
+            self._state.closed = True
             self._leave()
             if self._fd is not None:
                 with suppress(OSError):  # what was synced stands, whatever closing says
@@ -177,43 +148,32 @@ class JsonlLog:
 
     def open_lock_file(self) -> int:
         """A descriptor of a file that the store has had since before this log was written to."""
-        paths = (self._layout.lock, self._layout.session_lock(self.header.id))
+        paths = (self._names.lock, self._names.session_lock(self.header.id))
         return self._port.open(paths[not self._port.has_range_locks], os.O_RDONLY)
 
     def _lines(self) -> FileLines:
-        if self._closed:
+        if self._state.closed:
             raise LogClosed(self.header.id)
         assert self._fd is not None, "a new log holds no records"
-        return FileLines(self._port, self._fd, self._layout.log(self.header.id))
-
-    def _check_usable(self) -> None:
-        if self._closed:
-            raise LogClosed(self.header.id)
-        if self._failed is not None:
-            raise self._failed
+        return FileLines(self._port, self._fd, self._path)
 
     def _write(self, data: bytes) -> None:
         try:
             if self._fd is None:
-                self._create()
+                self._beside.drop_mark()  # it must not judge the new log
+                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+                self._fd = self._port.open(self._path, flags)
+                self._enter(self._fd)
             elif not self._is_ours(self._fd):
                 self._replaced()
-            assert self._fd is not None
-            write_all(self._port, self._fd, data, self._written.end)
-            # Nobody asks again before such a write is acknowledged.
-            if self.header.durability in ("process", "none") and not self._is_named(self._fd):
+            write_all(self._port, self._fd, data, self._state.written.offset)
+            # Nobody may ask again before such a write is acknowledged.
+            if self.header.level != "power" and not self._is_named(self._fd):
                 self._replaced()
         except OSError as error:
             if error.errno not in NO_ROOM:
                 self._poison(error)
             self._take_back(error)
-
-    def _create(self) -> None:
-        if remove(self._port, self._layout.head(self.header.id)):
-            self._port.sync_directory(self._layout.folder)  # it must not judge the new log
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
-        self._fd = self._port.open(self._layout.log(self.header.id), flags)
-        self._enter(self._fd)
 
     def _enter(self, fd: int) -> None:
         self._entry = (id(self._port), self._port.fstat(fd).identity)
@@ -224,13 +184,13 @@ class JsonlLog:
             _open_here.discard(self._entry)
 
     def _is_ours(self, fd: int) -> bool:
-        return self._is_named(fd) and self._port.fstat(fd).size == self._written.end
+        return self._is_named(fd) and self._port.fstat(fd).size == self._state.written.offset
 
     def _is_named(self, fd: int) -> bool:
         try:
-            named = self._port.lstat(self._layout.log(self.header.id))
+            named = self._port.lstat(self._path)
         except FileNotFoundError:
-            if exists(self._port, self._layout.aside(self.header.id)):
+            if exists(self._port, self._names.aside(self.header.id)):
                 self._fence(self.term + 1)  # of the takeover that is under way
             self._poison(OSError("another program deleted or moved the file"))
         return named.identity == self._port.fstat(fd).identity
@@ -243,30 +203,29 @@ class JsonlLog:
         self._fence(last.owner.term)
 
     def _fence(self, current_term: int) -> NoReturn:
-        self._failed = Fenced(self.header.id, current_term, self.durable_seq)
-        raise self._failed
+        self._state.failure = Fenced(self.header.id, current_term, self._state.acknowledged_seq)
+        raise self._state.failure
 
     def _take_back(self, error: OSError) -> NoReturn:
         """Leave the log as it was before a batch that had no room, or poison it."""
-        path = self._layout.log(self.header.id)
+        end = self._state.written.offset
         try:
-            if self._fd is not None and self._written.end == 0:
+            if self._fd is not None and end == 0:
                 if self._is_named(self._fd):  # else another owner's log has the name
-                    self._port.unlink(path)
+                    self._port.unlink(self._path)
                 self._port.close(self._fd)
                 self._fd = None
                 self._leave()
             elif self._fd is not None:
-                self._port.ftruncate(self._fd, self._written.end)
+                self._port.ftruncate(self._fd, end)
                 self._port.fdatasync(self._fd)
         except OSError as failure:
             self._poison(failure)
-        raise StoreFull(str(path), _reason(error)) from error
+        raise StoreFull(self.name, _reason(error)) from error
 
     def _poison(self, error: OSError) -> NoReturn:
-        path = self._layout.log(self.header.id)
-        self._failed = LogFailed(str(path), _reason(error), self.durable_seq)
-        raise self._failed from error
+        self._state.failure = LogFailed(self.name, _reason(error), self.durable_seq)
+        raise self._state.failure from error
 
 
 def _reason(error: OSError) -> str:

@@ -21,9 +21,9 @@ from runtime.events import SessionOwner
 from runtime.storage.errors import LogCorrupt, NotFound
 from runtime.storage.foreign import read_events
 from runtime.storage.framing import COVERED, FRAMED, SEALED, Record, is_whole, lines
-from runtime.storage.header import HEADER_BYTES, SessionHeader, parse_header
 from runtime.storage.index import SavedIndex
-from runtime.storage.walk import Records, Walk, walk
+from runtime.storage.session_header import HEADER_BYTES, SessionHeader, parse_header
+from runtime.storage.walk import LogEnd, Records, Walk, walk
 
 TornReason: TypeAlias = Literal[
     "partial", "nul-tail", "bad-crc", "incomplete-batch", "missing-newline"
@@ -61,15 +61,13 @@ class LastOwner:
 class Scan:
     """A log as its bytes say.
 
-    `end` is where the next batch begins once a torn tail is repaired. `chain` and `dur` are those
-    of the last record. `indexed` records were not walked, since a saved index has them.
+    `end` is where the next batch begins once a torn tail is repaired. `indexed` records were not
+    walked, since a saved index has them.
     """
 
     header: SessionHeader
     records: Sequence[Record]
-    end: int
-    chain: int
-    dur: int
+    end: LogEnd
     torn: Torn | None
     foreign: bool = False
     indexed: int = 0
@@ -158,7 +156,7 @@ def _parse_first_line(data: bytes, end: int, path: str) -> dict[str, Any]:
 def _scan_foreign(data: bytes, start: int, header: SessionHeader, path: str) -> Scan:
     records, end = read_events(data, start, path)
     torn = Torn(end, len(data) - end, 1, "partial") if end < len(data) else None
-    return Scan(header, records, end, 0, -1, torn, foreign=True)
+    return Scan(header, records, LogEnd(len(records), end), torn, foreign=True)
 
 
 def _scan_framed(
@@ -167,30 +165,31 @@ def _scan_framed(
     indexed = 0
     if saved is not None and saved.fits(data, start):
         indexed = len(saved.where)
-        found = walk(data, start, saved.link, saved.where)
+        found = walk(data, saved.end, saved.where)
     else:
-        found = walk(data, start)
+        found = walk(data, LogEnd(offset=start))
     whole = _complete_last_line(found)
     torn = _judge(found, header, path) if whole is None else _lost_newline(found, whole)
-    kept = _kept(header, found if whole is None else walk(whole, start), torn)
+    if whole is not None:
+        found = walk(whole, LogEnd(offset=start))
+    kept = _kept(header, found, torn)
     _check_seed(kept, path)
     return attrs.evolve(kept, indexed=indexed)
 
 
 def _kept(header: SessionHeader, found: Walk, torn: Torn | None) -> Scan:
-    end = found.offset(found.whole.seq)
-    return Scan(header, found.records(), end, found.whole.chain, found.whole.dur, torn)
+    return Scan(header, found.records(), found.whole, torn)
 
 
 def _complete_last_line(found: Walk) -> bytes | None:
     """The log's bytes with the newline that its last, whole record lost; None if it lost none."""
-    start, data = found.offset(found.reached.seq), found.data
+    start, data = found.reached.offset, found.data
     body = data[start:].rstrip(b"\0")
     if found.problem or not is_whole(body, 0, len(body), found.reached.chain):
         return None
     whole = b"%b%b\n" % (data[:start], body)
-    again = walk(whole, found.index.start)
-    return whole if again.whole.seq == found.reached.seq + 1 else None
+    again = walk(whole, LogEnd(offset=found.index.start))
+    return whole if again.whole.next_seq == found.reached.next_seq + 1 else None
 
 
 def _lost_newline(found: Walk, whole: bytes) -> Torn:
@@ -200,8 +199,8 @@ def _lost_newline(found: Walk, whole: bytes) -> Torn:
 
 def _judge(found: Walk, header: SessionHeader, path: str) -> Torn | None:
     """The torn tail, if any; raises `LogCorrupt` where it had been durable."""
-    data, seq = found.data, found.reached.seq
-    bad, cut = found.offset(seq), found.offset(found.whole.seq)
+    data, seq = found.data, found.reached.next_seq
+    bad, cut = found.reached.offset, found.whole.offset
     if found.broken:
         raise _corrupt(found, path, str(found.problem), header)
     witness = _witness(data, bad, seq, found.reached.chain) if found.problem else None
@@ -261,7 +260,8 @@ def _check_seed(kept: Scan, path: str) -> None:
         return
     count = len(kept.records)
     if count < length:
-        raise LogCorrupt(path, kept.end, count + 2, count, "the end of a fork's seed", kept)
+        what = "the end of a fork's seed"
+        raise LogCorrupt(path, kept.end.offset, count + 2, count, what, kept)
     check_seed_end(kept.header, kept.records[length - 1], path, kept)
 
 
@@ -274,5 +274,6 @@ def check_seed_end(
 
 
 def _corrupt(found: Walk, path: str, what: str, header: SessionHeader) -> LogCorrupt:
-    seq = found.reached.seq
-    return LogCorrupt(path, found.offset(seq), seq + 2, seq, what, _kept(header, found, None))
+    seq = found.reached.next_seq
+    kept = _kept(header, found, None)
+    return LogCorrupt(path, found.reached.offset, seq + 2, seq, what, kept)

@@ -1,0 +1,9 @@
+"""A store of JSONL files: one folder, one log a session."""
+
+from __future__ import annotations
+
+from runtime.storage.jsonl.file_log import JsonlLog
+from runtime.storage.jsonl.folder import JsonlFolder
+from runtime.storage.jsonl.memory import MemoryFolder, MemoryPort
+
+__all__ = ["JsonlFolder", "JsonlLog", "MemoryFolder", "MemoryPort"]
