@@ -19,8 +19,7 @@ _BESIDE = ("-", ".lock", ".new")
 def check_target(file: Path, source: MaintainedStore) -> None:
     """Raise `CannotDo` if writing `file` would destroy or disturb anything but a file.
 
-    `source` is the store that is exported from; no folder of it is written to. The name has to be
-    free, too, that the file has at first.
+    `source` is the store that is exported from; no folder of it is written to.
     """
     with reported(file):
         found = next(_objections(file, source), None)
@@ -28,12 +27,6 @@ def check_target(file: Path, source: MaintainedStore) -> None:
             raise CannotDo(
                 f"{file} is {found}, which no export takes the place of; name a plain file in "
                 "another folder, --to another store, or redirect the output"
-            )
-        draft = file.with_name(f"{file.name}.new")
-        if _kind(draft) != "absent":
-            raise CannotDo(
-                f"{draft} is there already, as which {file} would be written first; move it away, "
-                "or name another file"
             )
 
 
