@@ -29,9 +29,12 @@ Durability: TypeAlias = Literal["power", "process", "none"]
 """What an acknowledged event survives: the loss of power, the death of its process, or nothing."""
 
 
+_LEVELS: tuple[Durability, ...] = get_args(Durability)
+
+
 def stronger(one: Durability, other: Durability) -> Durability:
     """Of two levels the one that keeps more."""
-    return min(one, other, key=get_args(Durability).index)
+    return one if _LEVELS.index(one) < _LEVELS.index(other) else other
 
 
 @attrs.frozen

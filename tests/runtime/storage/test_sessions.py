@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from contextlib import closing
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 
 from runtime.storage import (
+    Fenced,
     JsonlFolder,
     MaintainedStore,
     NoSuchStore,
@@ -250,3 +252,33 @@ def test_a_session_that_is_made_or_deleted_meanwhile_has_not_vanished(
     assert vanished(OS, heads, deleted) == []
     assert vanished(OS, heads, made) == []
     assert vanished(OS, heads, list) == ["two"]
+
+
+@pytest.mark.parametrize(("level", "stands"), [("power", 0), ("process", 3)])
+@pytest.mark.parametrize("scheme", ["", "sqlite:///"])
+def test_who_was_taken_over_is_told_what_was_acknowledged_at_its_level(
+    scheme: str, level: Any, stands: int, tmp_path: Path
+) -> None:
+    def owner(seq: int, term: int) -> bytes:
+        who = {"host": "h", "pid": 1, "boot": "b"}
+        return event(seq, "session/owner", term=term, owner=who)
+
+    where = f"{scheme}{tmp_path / 'store'}"
+    old = open_sessions(where).create(SessionHeader("demo", 1, durability=level))
+    old.append([owner(0, 1)])
+    if level == "power":
+        old.sync()
+    for seq in (1, 2, 3):
+        old.append([event(seq)])
+    for lock in (tmp_path / "store.lock", tmp_path / "store" / ".lock"):
+        if lock.exists():
+            lock.unlink()
+    new = open_sessions(where).open("demo")
+    new.append([owner(4, 2)])
+    new.sync()
+    with pytest.raises(Fenced) as fenced:
+        old.append([event(4)])
+    assert fenced.value.durable_seq == stands
+    assert f"the events up to seq {stands} stand" in str(fenced.value)
+    old.close()
+    new.close()
