@@ -8,7 +8,7 @@ from typing import TypeGuard
 import attrs
 import trio
 
-from actors.kernel import Ask, Mail, Mailbox
+from actors.kernel import Ask, Mail, Mailbox, Message
 from actors.log_writer import KeyConflict, KeyUsed, refuse_used_key
 from actors.seams import StartSource
 from actors.session_log import SessionLog
@@ -22,20 +22,24 @@ RECOVERIES = 3
 """How many recovery turns may follow one another, the restart limit of the loop."""
 
 
+class Loop:
+    """Stands for the agent loop in the types of what it is sent."""
+
+
 @attrs.frozen
-class QueuePrompt(Ask[int]):
+class QueuePrompt(Ask[Loop, int]):
     """Queue this prompt together with the turn that takes it; answered with its seq."""
 
     queued: Draft
 
 
 @attrs.frozen
-class Wake:
+class Wake(Message[Loop]):
     """Pending input may have come: look into the log."""
 
 
 @attrs.frozen
-class WhenIdle(Ask[None]):
+class WhenIdle(Ask[Loop, None]):
     """Answered once every prompt has had a turn."""
 
 

@@ -8,13 +8,13 @@ and can write neither the seal nor the answer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import trio
 
 from actors.answer_writer import Answer, AnswerWriter
 from actors.invariants import Clear
-from actors.kernel import Ref, sole_error
+from actors.kernel import Ref, open_flat_nursery
 from actors.retries import Retries
 from actors.session_log import SessionLog, StepBoundary
 from actors.wire import Model
@@ -46,7 +46,7 @@ class Dispatch:
     def __init__(
         self,
         log: SessionLog,
-        clearance: Ref[Any] | None,
+        clearance: Ref[Clear] | None,
         mode: Invariants,
         find_model: Callable[[str], Model],
         chunks: Setting,
@@ -122,15 +122,11 @@ class Dispatch:
             except LlmFailure as failure:  # a request that failed is checked all the same
                 failures.append(failure)
 
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(send)
-                assert self._clearance is not None
-                await self._clearance.ask(offer)
-                attempts.cleared.set()
-        except BaseExceptionGroup as group:
-            error = sole_error(group)
-            raise error from error.__cause__
+        async with open_flat_nursery() as nursery:
+            nursery.start_soon(send)
+            assert self._clearance is not None
+            await self._clearance.ask(offer)
+            attempts.cleared.set()
         if failures:
             raise failures[0]
         return answers[0]

@@ -38,8 +38,12 @@ class Clearance:
     wire_digest: str
 
 
+class Checker:
+    """Stands for the invariants actor in the types of what it is sent."""
+
+
 @attrs.frozen
-class Clear(Ask[Clearance]):
+class Clear(Ask[Checker, Clearance]):
     """The question: the open step, what is offered for it, and how far the disk is known to be."""
 
     boundary: StepBoundary

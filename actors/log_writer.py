@@ -10,10 +10,12 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 
 import attrs
 import trio
 
+from actors.bodies import call_plainly
 from actors.kernel import Mail, Mailbox, Promise, waiting_chain
 from actors.session_log import (
     FOLDED,
@@ -230,7 +232,9 @@ class _Writer:
         context = copy_context()
         context.run(waiting_chain.set, ())
         try:
-            context.run(observer, event)
+            call_plainly(partial(context.run, observer, event))
+        except KeyboardInterrupt as interrupt:  # of the program, and not of what is published
+            self._live.feed.interrupt(interrupt)
         except Exception:  # noqa: BLE001 - a user's observer concerns nobody else
             self._live.feed.observer_errors += 1
             _log.exception("an observer of session %s failed", self._live.session_id)

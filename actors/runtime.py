@@ -1,30 +1,41 @@
-"""The runtime: sessions side by side, each a small tree of actors (design 3.1, 3.5)."""
+"""The runtime: sessions side by side, each a small tree of actors.
+
+Opening and leaving survive a Ctrl-C at every instant. Trio raises KeyboardInterrupt in two ways:
+between any two instructions of code that is not protected from it, and at a wait of its main
+task, through every shield. So all of this code is protected, and the main task, in which users
+call it, never does what must be whole: a session is opened by a task of its own, and so is the
+runtime closed. The main task only waits, may be torn out of that wait, and says then what it no
+longer wants.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias, Unpack, get_args
+from types import TracebackType
+from typing import Generic, Literal, TypeAlias, TypeVar, Unpack, get_args
 
 import attrs
 import httpx2
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from actors.agent import Agent, AgentSnapshot
 from actors.ids import new_id, now_ms
-from actors.kernel import sole_error
+from actors.kernel import open_flat_nursery, sole_error
 from actors.options import AgentOptions, InvalidOption, check_options, configure
+from actors.same_run import check_same_run
 from actors.script import Script
-from actors.session import Host, Opened, open_session
+from actors.session import Host, Opening, Recipe, run_session
 from actors.session_log import Feed
 from actors.stores import Grant, Store, open_store
 from actors.waits import Waits
 from actors.wire import HttpModel, Model, close_client, make_client
-from runtime.errors import Refused
-from runtime.llm.chunks import Chunk
+from runtime.errors import Broken, Refused
 from runtime.llm.providers import Provider, find_provider, read_key, split_model
 from runtime.storage.errors import SessionBusy
 from runtime.storage.header import SessionHeader, check_session_id
@@ -32,6 +43,25 @@ from runtime.storage.owners import this_process
 
 NAMING_SECONDS, NAMING_TRIES = 0.02, 50
 """How often, and how long apart, a session is asked for whose holder has not named itself yet."""
+
+CLOSE_SECONDS = 90.0
+"""How long all sessions together may take to close: longer than any one wait in a session."""
+
+HURRY_SECONDS = 2.0
+"""How long tools may go on after a Ctrl-C, and closing in order after a further one."""
+
+STORE_SECONDS = 30.0
+"""How long a store may take to close; a disk that hangs must not keep the program."""
+
+UNDO_SECONDS = 5.0
+"""How long a cancelled opening waits for what it has begun to be undone."""
+
+_log = logging.getLogger("refold")
+
+T = TypeVar("T")
+
+Take: TypeAlias = Callable[[], Awaitable[Grant]]
+"""How an opening comes by its log."""
 
 Durability: TypeAlias = Literal["power", "process", "none"]
 
@@ -47,6 +77,44 @@ class AgentOpen(Refused):
             f"session {self.session!r} has an agent in this runtime; close the agent, and then "
             "delete the session"
         )
+
+
+@attrs.define(eq=False)
+class RuntimeLeft(Refused):
+    """A call that opens a session on a runtime whose block is left or about to be."""
+
+    def __str__(self) -> str:
+        return (
+            "this runtime is closed; open sessions inside its `async with refold.open(...)` block"
+        )
+
+
+@attrs.define(eq=False)
+class NotClosed(Broken):
+    """Sessions that were not closed in time; what was acknowledged stands."""
+
+    sessions: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"not closed in time: {', '.join(map(repr, self.sessions))}; their logs end as after a "
+            "kill, and the next `resume` repairs them"
+        )
+
+
+class _Closing:
+    """A closing under way: how long it goes on in order, who was late, and its end."""
+
+    def __init__(self, deadline: float) -> None:
+        self.in_order = trio.CancelScope(deadline=deadline)
+        self.store = trio.CancelScope(deadline=deadline + STORE_SECONDS)
+        self.late: list[str] = []
+        self.over = trio.Event()
+
+    def hurry(self) -> None:
+        soon = trio.current_time() + HURRY_SECONDS
+        self.in_order.deadline = min(self.in_order.deadline, soon)
+        self.store.deadline = min(self.store.deadline, soon + HURRY_SECONDS / 2)
 
 
 class Runtime:
@@ -68,10 +136,14 @@ class Runtime:
         self._records = [given for given in providers if isinstance(given, Provider)]
         self._scripts = {given.name: given for given in providers if isinstance(given, Script)}
         self._agents: list[Agent] = []
+        self._openings: list[Opening] = []  # those that have not ended
         self._waits = Waits()
+        self._run = trio.lowlevel.current_trio_token()
+        self._left = self._interrupted = False
         if park_after is not None:
             nursery.start_soon(self._park_idle, park_after)
 
+    @enable_ki_protection
     async def start_agent(
         self,
         *,
@@ -91,9 +163,12 @@ class Runtime:
             name=name,
             durability=self._durability,
         )
+        self._check()
         configure(options, None, self._find)
-        return await self._open(await self.store.create(header), options, continues=False)
+        take = partial(self.store.create, header)
+        return await self._open(header.id, take, None, options, continues=False)
 
+    @enable_ki_protection
     async def resume(
         self, session_id: str, *, continue_: bool = False, **options: Unpack[AgentOptions]
     ) -> Agent:
@@ -105,10 +180,12 @@ class Runtime:
         Raises `NotFound`, `SessionBusy`, `LogCorrupt`, `HistoryUnbalanced`, and what is wrong
         with the options.
         """
+        self._check()
         check_options(options)
-        grant = await _acquire(self.store, check_session_id(session_id))
-        return await self._open(grant, options, continues=continue_)
+        take = partial(_acquire, self.store, check_session_id(session_id))
+        return await self._open(session_id, take, None, options, continues=continue_)
 
+    @enable_ki_protection
     async def fork(
         self,
         session_id: str,
@@ -133,59 +210,86 @@ class Runtime:
         check_options(options)
         if "model" in options:
             self._find(split_model(options["model"])[0])
-        await self.store.fork(check_session_id(session_id), at, header)
-        try:
-            grant = await _acquire(self.store, header.id)
-            return await self._open(grant, options, continues=False)
-        except Refused:
-            with trio.CancelScope(shield=True):
-                await self.store.delete(header.id)  # nobody has learned of it
-            raise
+        self._check()
+        check_session_id(session_id)
 
+        async def take() -> Grant:
+            await self.store.fork(session_id, at, header)
+            return await _acquire(self.store, header.id)
+
+        undo = partial(self.store.delete, header.id)  # nobody has learned of it
+        return await self._open(header.id, take, undo, options, continues=False)
+
+    @enable_ki_protection
     async def delete(self, session_id: str) -> None:
         """Remove a stored session with all that is kept of it, for good.
 
         Raises `AgentOpen` while this runtime has an agent on it, parked or not, `SessionBusy`
         while somebody else has it open, and `NotFound`.
         """
+        self._check()
         check_session_id(session_id)
         if any(a.session_id == session_id and not a.closed for a in self._agents):
             raise AgentOpen(session_id)
         await self.store.delete(session_id)
 
-    async def list(self) -> list[str]:
-        """The ids of the stored sessions."""
-        return await self.store.list()
+    def _check(self) -> None:
+        check_same_run(self._run)
+        if self._left:
+            raise RuntimeLeft
 
-    async def _open(self, grant: Grant, options: AgentOptions, *, continues: bool) -> Agent:
-        feed, listeners = Feed(), list[Callable[[Chunk], None]]()
+    async def _open(
+        self,
+        session_id: str,
+        take: Take,
+        undo: Callable[[], Awaitable[object]] | None,
+        options: AgentOptions,
+        *,
+        continues: bool,
+    ) -> Agent:
+        recipe = Recipe(self._host, session_id, options, Feed(self._interrupt))
 
-        async def run(grant: Grant, *, continues: bool) -> Opened:
-            start = partial(open_session, continues=continues)
-            opened: list[Opened] = []
-            with trio.CancelScope(shield=True):  # half an opening cannot be taken back
-                opened.append(
-                    await self._nursery.start(start, self._host, grant, feed, listeners, options)
-                )
-            return opened[0]
+        def begin(
+            take: Take, undo: Callable[[], Awaitable[object]] | None = None, *, continues: bool
+        ) -> Opening:
+            self._check()
+            opening = Opening(session_id)
+            self._openings = [*(kept for kept in self._openings if not kept.ended), opening]
+            run = partial(run_session, continues=continues)
+            self._nursery.start_soon(run, recipe, opening, take, undo)
+            return opening
 
-        async def reopen(agent: Agent) -> Opened:
-            return await run(await _acquire(self.store, agent.session_id), continues=False)
+        opening = begin(take, undo, continues=continues)
+        try:
+            await opening.ready.wait()
+        except BaseException as error:
+            opening.give_up()
+            if isinstance(error, trio.Cancelled):  # what comes next may open the session again
+                with trio.move_on_after(UNDO_SECONDS, shield=True):
+                    await opening.stopped.wait()
+            raise
+        if opening.opened is None:
+            assert opening.refused is not None, "it is ready"
+            raise opening.refused
 
-        opened = await run(grant, continues=continues)
-        header = grant.header
-        agent = Agent(
-            header,
-            opened,
-            feed,
-            listeners,
-            reopen,
-            partial(self.store.reader, header.id),
-            self._waits,
-        )
+        def reopen() -> Opening:
+            return begin(partial(_acquire, self.store, session_id), None, continues=False)
+
+        open_reader = partial(self.store.reader, session_id)
+        agent = Agent(opening, recipe, reopen, open_reader, self._waits, self._run)
         self._agents = [*(kept for kept in self._agents if not kept.closed), agent]
         return agent
 
+    def _interrupt(self, interrupt: KeyboardInterrupt) -> None:
+        """Raise it in the block of this runtime, from a task of its own."""
+        self._interrupted = True
+
+        async def end_the_program() -> None:
+            raise interrupt
+
+        self._nursery.start_soon(end_the_program)
+
+    @enable_ki_protection
     async def _park_idle(self, park_after: float) -> None:
         while True:
             await trio.sleep(park_after / 4)
@@ -211,13 +315,78 @@ class Runtime:
         """Every agent of this runtime, in start order, parked ones too."""
         return tuple(agent.snapshot() for agent in self._agents)
 
+    @enable_ki_protection
     async def close(self) -> None:
-        """Close every agent, last started first."""
-        for agent in reversed(self._agents):
-            await agent.close()
+        """Close every agent, side by side, and the store; returns when that is done.
+
+        Called by the main task, which a Ctrl-C tears out of any wait: the closing has a task of
+        its own, and a Ctrl-C while it lasts leaves it `HURRY_SECONDS`. Raises `NotClosed`, and the
+        KeyboardInterrupt once everything is closed.
+        """
+        check_same_run(self._run)
+        closing = _Closing(trio.current_time() + CLOSE_SECONDS)
+        self._nursery.start_soon(self._close, closing)
+        interrupt: KeyboardInterrupt | None = None
+        while not closing.over.is_set():
+            try:
+                with trio.CancelScope(shield=True):  # `closing` has the deadline
+                    await closing.over.wait()
+            except KeyboardInterrupt as again:
+                interrupt = interrupt or again
+                self._lose_patience(HURRY_SECONDS / 2)
+                closing.hurry()
+        if interrupt is not None:
+            raise interrupt
+        if closing.late:
+            raise NotClosed(tuple(closing.late))
+
+    async def leave(self, error: BaseException | None) -> None:
+        """Close for good, because of `error` or in peace."""
+        self._left = True
+        if error is not None and isinstance(sole_error(error), KeyboardInterrupt):
+            self._interrupted = True
+        await self.close()
+
+    def _lose_patience(self, seconds: float) -> None:
+        for opening in self._openings:
+            opening.patience.shorten(seconds)
+
+    @enable_ki_protection
+    async def _close(self, closing: _Closing) -> None:
+        try:
+            with trio.CancelScope(shield=True):
+                await self._close_all(closing)
+        finally:
+            closing.over.set()
+
+    async def _close_all(self, closing: _Closing) -> None:
+        if self._interrupted:
+            self._lose_patience(HURRY_SECONDS)
+        for agent in self._agents:
+            agent.end_soon()
+        for opening in self._openings:
+            opening.end_soon()
+        with closing.in_order:
+            for opening in self._openings:
+                await opening.stopped.wait()
+        late = [opening for opening in self._openings if not opening.ended]
+        for opening in late:
+            closing.late.append(opening.session)
+            _log.warning("session %s is not closed in time and is cancelled", opening.session)
+            opening.hurry()
+        for opening in late:
+            await opening.stopped.wait()
         if self._client is not None:
             await close_client(self._client)
-        await self.store.close()
+            self._client = None
+        with closing.store:
+            await self.store.close()
+
+    @enable_ki_protection
+    async def list(self) -> list[str]:
+        """The ids of the stored sessions."""
+        check_same_run(self._run)
+        return await self.store.list()
 
 
 async def _acquire(store: Store, session_id: str) -> Grant:
@@ -232,14 +401,33 @@ async def _acquire(store: Store, session_id: str) -> Grant:
     return await store.acquire(session_id)
 
 
-@asynccontextmanager
-async def open_runtime(
+class _Whole(AbstractAsyncContextManager[T], Generic[T]):
+    """A context whose entering and leaving no Ctrl-C cuts in two."""
+
+    def __init__(self, context: AbstractAsyncContextManager[T]) -> None:
+        self._context = context
+
+    @enable_ki_protection
+    async def __aenter__(self) -> T:
+        return await self._context.__aenter__()
+
+    @enable_ki_protection
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        return await self._context.__aexit__(kind, error, traceback)
+
+
+def open_runtime(
     store: str | Path | Store,
     *,
     providers: Sequence[Provider | Script] = (),
     durability: Durability = "power",
     park_after: float | None = 600.0,
-) -> AsyncIterator[Runtime]:
+) -> AbstractAsyncContextManager[Runtime]:
     """The runtime over the store at `store`, or over a ready one.
 
     A store is found under a folder's path, `sqlite:///FILE`, or `memory:`.
@@ -248,23 +436,38 @@ async def open_runtime(
     `durability` is what an acknowledged event of a new session survives: the loss of `power`, the
     death of the `process`, or `none`. An agent that nobody has used for `park_after` seconds is
     parked (None: never).
+
     Leaving the block, however it is left, ends turns in hand as `disposed`, makes everything
-    durable and releases the logs. One error in the block is raised as itself.
+    durable and releases the logs, all sessions side by side. It takes no longer than
+    `CLOSE_SECONDS`, after a further Ctrl-C `HURRY_SECONDS`; `NotClosed` names the sessions that
+    had not ended by then. A tool that does not stop holds nothing up: it is left behind in a task
+    outside the block, with a warning that names it, and is broken off when Trio's run ends (see
+    `actors.bodies`). One error in the block is raised as itself, and a KeyboardInterrupt or
+    SystemExit always.
     """
+    return _Whole(_open(store, providers, durability, park_after))
+
+
+@asynccontextmanager
+async def _open(
+    store: str | Path | Store,
+    providers: Sequence[Provider | Script],
+    durability: Durability,
+    park_after: float | None,
+) -> AsyncIterator[Runtime]:
     if durability not in get_args(Durability):
         raise InvalidOption("durability", f"must be one of {', '.join(get_args(Durability))}")
-    try:
-        async with trio.open_nursery() as nursery:
-            ready = open_store(store) if isinstance(store, str | Path) else store
-            runtime = Runtime(ready, nursery, providers, durability, park_after)
-            try:
-                yield runtime
-            finally:
-                with trio.CancelScope(shield=True):
-                    await runtime.close()
-                nursery.cancel_scope.cancel(reason="the runtime is closed")
-    except BaseExceptionGroup as group:
-        error = sole_error(group)
-        if error is group:
+    async with open_flat_nursery() as nursery:
+        ready = open_store(store) if isinstance(store, str | Path) else store
+        runtime = Runtime(ready, nursery, providers, durability, park_after)
+        why: BaseException | None = None
+        try:
+            yield runtime
+        except BaseException as error:
+            why = error
             raise
-        raise error from error.__cause__
+        finally:
+            try:
+                await runtime.leave(why)
+            finally:
+                nursery.cancel_scope.cancel(reason="the runtime is closed")

@@ -7,10 +7,13 @@ raises ends the turn with `error`, never the loop.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, TypeAlias
+from functools import partial
+from typing import Any, Literal, TypeAlias
 
 import attrs
+import trio
 
+from actors.bodies import DidNotStop, run_body
 from actors.session_log import Claim, SessionLog
 from actors.tools import Outcome
 from runtime.events import AssistantMessage
@@ -132,3 +135,26 @@ class Seams:
     post_tool: tuple[PostTool, ...] = ()
     turn_continuation: tuple[TurnContinuation, ...] = ()
     turn_stop: tuple[TurnStop, ...] = ()
+
+
+def contained_seams(seams: Seams, session_id: str) -> Seams:
+    """The same seams, each of which runs as a body, named by its kind and session."""
+
+    def contain(kind: str, seam: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        name = f"a seam of the kind {kind} of session {session_id}"
+
+        async def run(*arguments: object) -> Any:
+            try:
+                return await run_body(partial(seam, *arguments), name)
+            except DidNotStop:
+                await trio.lowlevel.checkpoint_if_cancelled()  # its turn was, or it would stop
+                raise
+
+        return run
+
+    return Seams(
+        **{
+            field.name: tuple(contain(field.name, seam) for seam in getattr(seams, field.name))
+            for field in attrs.fields(Seams)
+        }
+    )

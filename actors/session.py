@@ -1,19 +1,20 @@
-"""One session's tree: log writer, invariants, agent loop, started in order (design 3.1)."""
+"""One session's tree: log writer, invariants, agent loop, started in order."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Awaitable, Callable
+from contextlib import closing, suppress
 from functools import partial
-from typing import Any
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
-from actors.agent_loop import AgentLoop
+from actors.agent_loop import AgentLoop, Request
+from actors.bodies import Patience, patience
 from actors.dispatch import Dispatch, Invariants
-from actors.invariants import InvariantViolation, invariants
+from actors.invariants import Clear, InvariantViolation, invariants
 from actors.kernel import (
     ActorCrashed,
     ActorStopped,
@@ -21,17 +22,18 @@ from actors.kernel import (
     Spec,
     Supervisor,
     open_supervisor,
+    sole_error,
 )
 from actors.log_writer import log_writer
 from actors.options import AgentOptions, configure
 from actors.retries import Retries
-from actors.seams import StartSource
+from actors.seams import StartSource, contained_seams
 from actors.session_log import Feed, LiveLog, Sealed, SessionLog
 from actors.step import LoopInstance
 from actors.stores import Grant, Store
 from actors.wire import Model
 from runtime.envelope import decode_line
-from runtime.errors import HistoryUnbalanced
+from runtime.errors import HistoryUnbalanced, RefoldError
 from runtime.events import SURFACE, EndReason, Owner
 from runtime.llm.chunks import Chunk
 from runtime.llm.providers import Provider
@@ -39,9 +41,13 @@ from runtime.request import rebuild_request
 from runtime.rules import last_balanced_end
 from runtime.session import Session
 from runtime.storage.errors import Fenced, LogFailed, StoreFull
+from runtime.storage.header import SessionHeader
 from runtime.storage.reader import LogReader
 
 _log = logging.getLogger("refold")
+
+UNDO_SECONDS = 5.0
+"""How long it may take to remove what a refused fork has made."""
 
 
 @attrs.frozen
@@ -60,19 +66,31 @@ class Host:
 
 
 @attrs.frozen(eq=False)
+class Recipe:
+    """What the openings of one session have in common; `id` is the session's."""
+
+    host: Host
+    id: str
+    options: AgentOptions
+    feed: Feed
+    listeners: list[Callable[[Chunk], None]] = attrs.field(factory=list)
+
+
+@attrs.frozen(eq=False)
 class Opened:
     """One session whose actors run; setting `stop` ends them, and `stopped` says that they have.
 
     `failure` holds what an actor failed with for good.
     """
 
+    header: SessionHeader
     log: SessionLog
     loop: AgentLoop
-    ref: Ref[Any]
+    ref: Ref[Request]
     tree: Supervisor
-    stop: trio.Event = attrs.field(factory=trio.Event)
-    stopped: trio.Event = attrs.field(factory=trio.Event)
-    failure: list[Exception] = attrs.field(factory=list)
+    stop: trio.Event
+    stopped: trio.Event
+    failure: list[BaseException]
 
     @property
     def loop_ended(self) -> bool:
@@ -81,51 +99,131 @@ class Opened:
         return loop.state == "ended"
 
 
-async def open_session(
-    host: Host,
-    grant: Grant,
-    feed: Feed,
-    listeners: list[Callable[[Chunk], None]],
-    options: AgentOptions,
+@attrs.define(eq=False)
+class Opening:
+    """One life of a session, from the moment that it is asked for: the hold on it from outside.
+
+    It is run by `run_session`, in a task that no Ctrl-C tears; whoever wants the session waits
+    for `ready` and may be torn out of that wait, with `stop` to say that nobody wants it. After
+    `ready` there is `opened`, or `refused` says why not. `stopped` is the end of either.
+    `on_ready` and `on_stopped` are called at once, before anybody who waits.
+    """
+
+    session: str
+    ready: trio.Event = attrs.field(factory=trio.Event)
+    stop: trio.Event = attrs.field(factory=trio.Event)
+    stopped: trio.Event = attrs.field(factory=trio.Event)
+    opened: Opened | None = None
+    refused: Exception | None = None
+    failure: list[BaseException] = attrs.field(factory=list)
+    unwanted: bool = False
+    on_ready: Callable[[Opened], None] = lambda _opened: None
+    on_stopped: Callable[[], None] = lambda: None
+    scope: trio.CancelScope = attrs.field(factory=lambda: trio.CancelScope(shield=True))
+    taking: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    tree: Supervisor | None = None
+    patience: Patience = attrs.field(factory=Patience)
+
+    @property
+    def ended(self) -> bool:
+        return self.stopped.is_set()
+
+    def end_soon(self) -> None:
+        """Stop it in order, or take no session if it has none yet; returns at once."""
+        self.stop.set()
+        self.taking.cancel(reason="this session is to be closed")
+
+    def give_up(self) -> None:
+        """Nobody waits for it to be ready any more: stop it and undo what it was."""
+        self.unwanted = True
+        self.end_soon()
+
+    def hurry(self) -> None:
+        """There is no time left: cancel its actors, where they are."""
+        self.end_soon()
+        if self.tree is not None:
+            self.tree.cancel("there is no time left")
+        self.scope.cancel(reason="there is no time left")
+
+    def begin(self, opened: Opened) -> None:
+        self.opened = opened
+        self.on_ready(opened)
+        self.ready.set()
+
+    def end(self) -> None:
+        self.stopped.set()
+        self.on_stopped()
+        self.ready.set()
+
+
+@enable_ki_protection
+async def run_session(
+    recipe: Recipe,
+    opening: Opening,
+    take: Callable[[], Awaitable[Grant]],
+    undo: Callable[[], Awaitable[object]] | None,
     *,
     continues: bool,
-    task_status: trio.TaskStatus[Opened],
 ) -> None:
-    """Run one session's actors until `Opened.stop` is set or one of them fails for good.
+    """Take a session and run its actors until `opening.stop` is set or one fails for good.
 
-    Shielded: nothing else ends it, so that the log is balanced and durable when it is over.
+    Shielded: nothing else ends it, so that the log is balanced and durable when it is over. The
+    shield has no deadline of its own; every wait in it has one. Where the session was refused,
+    or is not wanted any more by the time that it could begin, `undo` takes back what `take` made.
+    A KeyboardInterrupt that strikes in code of users goes to `recipe.feed.interrupt`.
     """
-    header = grant.header
-    live = LiveLog(header.id, header.seed_length or 0, feed)
-    opened: Opened | None = None
+    patience.set(opening.patience)
+    try:
+        with opening.scope:
+            grant: Grant | None = None
+            with opening.taking:
+                grant = await take()
+            if grant is not None:
+                await _run_actors(recipe, opening, grant, continues=continues)
+    except Exception as failure:  # noqa: BLE001 - whatever it is, other sessions go on
+        cause = _cause_of(failure)
+        if opening.opened is None:
+            opening.refused = cause
+        else:
+            _log.error("session %s has ended: %s", recipe.id, cause)
+            opening.failure.append(cause)
+            recipe.feed.end(cause)
+    except BaseException as ending:
+        error = sole_error(ending)
+        opening.failure.append(error)
+        if not isinstance(error, KeyboardInterrupt):
+            raise
+        recipe.feed.interrupt(error)
+    finally:
+        if opening.opened is None and opening.refused is None:
+            opening.refused = ActorStopped(recipe.id)
+        if undo is not None and (opening.opened is None or opening.unwanted):
+            with trio.move_on_after(UNDO_SECONDS, shield=True), suppress(RefoldError):
+                await undo()
+        opening.end()
+
+
+async def _run_actors(recipe: Recipe, opening: Opening, grant: Grant, *, continues: bool) -> None:
+    header, host, options = grant.header, recipe.host, recipe.options
+    live = LiveLog(header.id, header.seed_length or 0, recipe.feed)
 
     def open_reader() -> LogReader:
         return host.store.reader(header.id)
 
-    try:
-        with trio.CancelScope(shield=True):
-            async with open_supervisor(header.id) as tree:
-                log = await _start_writer(tree, live, grant, options, host)
-                mode = options.get("invariants", "enforce")
-                clearance = await _start_invariants(tree, host.store, open_reader, mode)
-                make = _instances(log, clearance, options, host, open_reader, listeners)
-                source: StartSource = "startup" if live.session.header is None else "resume"
-                loop = AgentLoop(log, make, source, continues=continues)
-                ref = await tree.start(loop.run, spec=_LOOP)
-                opened = Opened(log, loop, ref, tree)
-                task_status.started(opened)
-                await opened.stop.wait()
-                await loop.cancel(EndReason("disposed"))
-    except Exception as failure:
-        if opened is None:
-            raise
-        cause = _cause_of(failure)
-        _log.error("session %s has ended: %s", header.id, cause)
-        opened.failure.append(cause)
-        feed.end(cause)
-    finally:
-        if opened is not None:
-            opened.stopped.set()
+    async with open_supervisor(header.id) as tree:
+        opening.tree = tree
+        log = await _start_writer(tree, live, grant, options, host)
+        mode = options.get("invariants", "enforce")
+        clearance = await _start_invariants(tree, host.store, open_reader, mode)
+        make = _instances(log, clearance, options, host, open_reader, recipe.listeners)
+        source: StartSource = "startup" if live.session.header is None else "resume"
+        loop = AgentLoop(log, make, source, continues=continues)
+        ref = await tree.start(loop.run, spec=_LOOP)
+        opening.begin(
+            Opened(header, log, loop, ref, tree, opening.stop, opening.stopped, opening.failure)
+        )
+        await opening.stop.wait()
+        await loop.cancel(EndReason("disposed"))
 
 
 def _cause_of(failure: Exception) -> Exception:
@@ -167,27 +265,34 @@ async def _start_writer(
 ) -> SessionLog:
     spec = Spec("log writer", mailbox=64, shutdown=30)
     check = partial(_check_history, live, grant, options, host)
-    writer = await tree.start(log_writer, live, grant, host.owner, host.clock, check, spec=spec)
-    return SessionLog(live, writer)
+    run = partial(
+        log_writer, live=live, grant=grant, owner=host.owner, clock=host.clock, check=check
+    )
+    return SessionLog(live, await tree.start(run, spec=spec))
 
 
 async def _start_invariants(
     tree: Supervisor, store: Store, open_reader: Callable[[], LogReader], mode: Invariants
-) -> Ref[Any] | None:
+) -> Ref[Clear] | None:
     if mode == "off":
         return None
 
     def keep_report(name: str, content: bytes) -> str | None:
         return store.report(tree.name, name, content)
 
-    checks = "full" if mode == "full" else "enforce"
-    spec = Spec("invariants", mailbox=1)
-    return await tree.start(invariants, tree.name, open_reader, keep_report, checks, spec=spec)
+    run = partial(
+        invariants,
+        session_id=tree.name,
+        open_reader=open_reader,
+        keep_report=keep_report,
+        mode="full" if mode == "full" else "enforce",
+    )
+    return await tree.start(run, spec=Spec("invariants", mailbox=1))
 
 
 def _instances(
     log: SessionLog,
-    clearance: Ref[Any] | None,
+    clearance: Ref[Clear] | None,
     options: AgentOptions,
     host: Host,
     open_reader: Callable[[], LogReader],
@@ -200,6 +305,8 @@ def _instances(
     def make(source: StartSource) -> LoopInstance:
         folded = log.live.session.header
         configured = configure(options, folded, host.find)
+        contained = contained_seams(configured.seams, log.session_id)
+        configured = attrs.evolve(configured, seams=contained)
         dispatch = Dispatch(log, clearance, mode, host.find_model, chunks, retries, listeners)
         if log.live.sealed is not None:
             _continue(dispatch, log.live.sealed, log.live.session, open_reader)

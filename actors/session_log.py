@@ -7,7 +7,7 @@ the same process; changing history goes through the log writer only.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import attrs
 import trio
@@ -36,8 +36,12 @@ class Committed:
     durable: Promise[int] | None
 
 
+class Writer:
+    """Stands for the log writer in the types of what it is sent."""
+
+
 @attrs.frozen
-class Append(Ask[Committed]):
+class Append(Ask[Writer, Committed]):
     drafts: Drafts
     flush: bool
 
@@ -62,24 +66,29 @@ class StepBoundary:
 
 
 @attrs.frozen
-class OpenStep(Ask[StepBoundary]):
+class OpenStep(Ask[Writer, StepBoundary]):
     turn: int
     claims: tuple[Claim, ...]
 
 
 @attrs.frozen
-class Flush(Ask[Promise[int]]):
+class Flush(Ask[Writer, Promise[int]]):
     """Promise that everything before this request is durable."""
+
+
+def _raise(interrupt: KeyboardInterrupt) -> None:
+    raise interrupt
 
 
 class Feed:
     """How far one session's log has come, for everybody who waits for more of it.
 
     It outlives the parking of the session, and so do its observers; `ended` says why there will
-    never be more.
+    never be more. `interrupt` is told of a KeyboardInterrupt that strikes in an observer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, interrupt: Callable[[KeyboardInterrupt], None] = _raise) -> None:
+        self.interrupt = interrupt
         self.progress = Progress(-1, -1)
         self.changed = trio.Event()
         self.ended: Exception | None = None
@@ -174,7 +183,7 @@ class LiveLog:
 class SessionLog:
     """Append, open steps, flush and observe one session's log."""
 
-    def __init__(self, live: LiveLog, writer: Ref[Any]) -> None:
+    def __init__(self, live: LiveLog, writer: Ref[Append | OpenStep | Flush]) -> None:
         self.live = live
         self._writer = writer
         self.asks = 0

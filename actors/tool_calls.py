@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import attrs
 import trio
 
-from actors.kernel import sole_error
+from actors.kernel import open_flat_nursery
 from actors.seams import CallView, Deny, Seams
 from actors.session_log import SessionLog, StepBoundary
 from actors.tools import Abandoned, Outcome, Tool, run_tool
@@ -17,6 +17,9 @@ from runtime.messages import Block, Source, TextBlock, ToolCallBlock, tool_calls
 
 SIDE_BY_SIDE = 8
 """How many parallel-safe calls of one step run at once."""
+
+KEEP_SECONDS = 5.0
+"""How long it may take to write down that a cancelled call did not stop."""
 
 
 @attrs.frozen
@@ -84,15 +87,9 @@ class ToolRunner:
             async with limit:
                 await self._finish(boundary, one, context)
 
-        try:
-            async with trio.open_nursery() as nursery:
-                for one in running:
-                    nursery.start_soon(finish, one)
-        except BaseExceptionGroup as group:
-            error = sole_error(group)
-            if error is group:
-                raise
-            raise error from error.__cause__
+        async with open_flat_nursery() as nursery:
+            for one in running:
+                nursery.start_soon(finish, one)
 
     async def _start(
         self, boundary: StepBoundary, call: ToolCallBlock, *, flush: bool
@@ -116,7 +113,14 @@ class ToolRunner:
     async def _finish(
         self, boundary: StepBoundary, started: _Started, context: list[Draft]
     ) -> None:
-        outcome = await run_tool(started.tool, started.call.arguments, self.abandoned)
+        outcome = await run_tool(
+            started.tool, started.call.arguments, self.abandoned, session=self.log.session_id
+        )
+        if outcome.error is not None and outcome.error.code == "ABORTED":
+            # It did not stop when the turn was cancelled. The turn's closing does not know that.
+            with trio.move_on_after(KEEP_SECONDS, shield=True):
+                await self._append_result(boundary, started.call, outcome, started.seq)
+            return
         for seam in self.seams.post_tool:
             outcome = await seam(started.view, outcome)
         await self._append_result(boundary, started.call, outcome, started.seq)

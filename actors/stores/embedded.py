@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import trio
 
@@ -26,7 +27,12 @@ from runtime.storage.sqlite import SqliteFile
 
 T = TypeVar("T")
 
-Runner = Callable[[Callable[[], Any]], Awaitable[Any]]
+
+class Runner(Protocol):
+    """How a store does its work; `undo` takes back what came of it too late."""
+
+    async def __call__(self, work: Callable[[], T], undo: Callable[[T], object] = ..., /) -> T: ...
+
 
 SYNC_SECONDS = 30.0
 """A sync that takes longer counts as failed: nobody knows what its disk will do."""
@@ -35,13 +41,43 @@ SLICES = 3
 """The clock goes on while a process is stopped; its disk has the other slices then."""
 
 
-async def _inline(work: Callable[[], T]) -> T:
+def _keep(_value: object) -> None:
+    """What is late may stand."""
+
+
+def _close(log: Log) -> None:
+    log.close()
+
+
+async def _inline(work: Callable[[], T], _undo: Callable[[T], object] = _keep, /) -> T:
     """Memory does not wait, and must not: a virtual clock jumps while a thread works."""
     return work()
 
 
-async def _in_thread(work: Callable[[], T]) -> T:
-    return await trio.to_thread.run_sync(work)
+async def _in_thread(work: Callable[[], T], undo: Callable[[T], object] = _keep, /) -> T:
+    """Work in a thread, which whoever stops waiting leaves to itself: a disk may hang.
+
+    Nobody has what it brings then, so it is undone there: a log would stay locked.
+    """
+    left, late, lock = False, list[T](), threading.Lock()
+
+    def run() -> T:
+        value = work()
+        with lock:
+            if not left:
+                late.append(value)
+                return value
+        undo(value)
+        return value
+
+    try:
+        return await trio.to_thread.run_sync(run, abandon_on_cancel=True)
+    except BaseException:  # also a KeyboardInterrupt, which tears the main task out of its wait
+        with lock:
+            left = True
+        for value in late:  # it was just done
+            undo(value)
+        raise
 
 
 class EmbeddedGrant:
@@ -121,7 +157,7 @@ class EmbeddedGrant:
     async def _until(self, reached: Callable[[], bool]) -> None:
         """Wait until it is reached or the time for a sync is over."""
         for _ in range(SLICES):  # a process that is stopped and goes on loses one of them
-            with trio.move_on_after(SYNC_SECONDS / SLICES, shield=True):
+            with trio.move_on_after(SYNC_SECONDS / SLICES):
                 while not reached():
                     await self._changed.wait()
                 return
@@ -158,22 +194,24 @@ class EmbeddedStore:
         return self._committer.statistics
 
     async def create(self, header: SessionHeader) -> Grant:
-        log = await self._run(lambda: self.sessions.create(header))
+        log = await self._run(lambda: self.sessions.create(header), _close)
         return EmbeddedGrant(log, self._committer)
 
     async def acquire(self, session_id: str) -> Grant:
-        log = await self._run(lambda: self.sessions.open(session_id))
+        log = await self._run(lambda: self.sessions.open(session_id), _close)
         return EmbeddedGrant(log, self._committer)
 
     async def fork(self, source: str, at: int | None, header: SessionHeader) -> None:
-        await self._run(lambda: self.sessions.fork(source, at, header))
+        def remove(_forked: object) -> None:
+            self.sessions.delete(header.id)
+
+        await self._run(lambda: self.sessions.fork(source, at, header), remove)
 
     async def delete(self, session_id: str) -> None:
         await self._run(lambda: self.sessions.delete(session_id))
 
     async def list(self) -> list[str]:
-        ids: list[str] = await self._run(self.sessions.list)
-        return ids
+        return await self._run(self.sessions.list)
 
     def reader(self, session_id: str) -> LogReader:
         return self.sessions.reader(session_id)

@@ -7,6 +7,7 @@ import math
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -68,7 +69,10 @@ async def writing(store: EmbeddedStore, session_id: str) -> AsyncIterator[Sessio
     grant = await store.create(SessionHeader(session_id, 0))
     live = LiveLog(session_id, 0)
     async with open_supervisor(session_id) as tree:
-        ref = await tree.start(log_writer, live, grant, OWNER, lambda: 7, spec=Spec("log"))
+        ref = await tree.start(
+            partial(log_writer, live=live, grant=grant, owner=OWNER, clock=lambda: 7),
+            spec=Spec("log"),
+        )
         yield SessionLog(live, ref)
 
 
