@@ -543,7 +543,7 @@ async def test_200_idle_agents_are_closed_side_by_side(where: str, tmp_path: Pat
         assert isinstance(runtime.store, EmbeddedStore)
         before = runtime.store.statistics.syncs
         await runtime.close()
-        assert runtime.store.statistics.syncs - before <= 5
+        assert runtime.store.statistics.syncs - before <= 20, "one by one it is 200"
 
 
 async def test_a_cancelled_opening_is_undone_and_can_be_done_again(tmp_path: Path) -> None:
