@@ -39,7 +39,10 @@ _log = logging.getLogger("refold")
 
 
 class Patience:
-    """How long the cancelled bodies of one session are waited for; it may run out early."""
+    """How long one session waits for what it can only leave; it may run out early.
+
+    Its cancelled bodies, that is, and its disk once everything durable was made so.
+    """
 
     def __init__(self) -> None:
         self.seconds = STOP_SECONDS

@@ -47,8 +47,14 @@ NAMING_SECONDS, NAMING_TRIES = 0.02, 50
 CLOSE_SECONDS = 90.0
 """How long all sessions together may take to close: longer than any one wait in a session."""
 
-HURRY_SECONDS = 2.0
-"""How long tools may go on after a Ctrl-C, and closing in order after a further one."""
+INTERRUPTED_SECONDS = 3.0
+"""How long they may take after a Ctrl-C: whoever pressed it waits."""
+
+HURRY_SECONDS = 1.5
+"""How long they may take after a further one."""
+
+TOOL_SECONDS = 1.0
+"""How long tools may take to clean up after a Ctrl-C."""
 
 STORE_SECONDS = 30.0
 """How long a store may take to close; a disk that hangs must not keep the program."""
@@ -111,10 +117,10 @@ class _Closing:
         self.late: list[str] = []
         self.over = trio.Event()
 
-    def hurry(self) -> None:
-        soon = trio.current_time() + HURRY_SECONDS
+    def hurry(self, seconds: float) -> None:
+        soon = trio.current_time() + seconds
         self.in_order.deadline = min(self.in_order.deadline, soon)
-        self.store.deadline = min(self.store.deadline, soon + HURRY_SECONDS / 2)
+        self.store.deadline = min(self.store.deadline, soon + TOOL_SECONDS)
 
 
 class Runtime:
@@ -333,8 +339,8 @@ class Runtime:
                     await closing.over.wait()
             except KeyboardInterrupt as again:
                 interrupt = interrupt or again
-                self._lose_patience(HURRY_SECONDS / 2)
-                closing.hurry()
+                self._lose_patience(TOOL_SECONDS / 2)
+                closing.hurry(HURRY_SECONDS)
         if interrupt is not None:
             raise interrupt
         if closing.late:
@@ -361,7 +367,8 @@ class Runtime:
 
     async def _close_all(self, closing: _Closing) -> None:
         if self._interrupted:
-            self._lose_patience(HURRY_SECONDS)
+            self._lose_patience(TOOL_SECONDS)
+            closing.hurry(INTERRUPTED_SECONDS)
         for agent in self._agents:
             agent.end_soon()
         for opening in self._openings:
@@ -439,11 +446,12 @@ def open_runtime(
 
     Leaving the block, however it is left, ends turns in hand as `disposed`, makes everything
     durable and releases the logs, all sessions side by side. It takes no longer than
-    `CLOSE_SECONDS`, after a further Ctrl-C `HURRY_SECONDS`; `NotClosed` names the sessions that
-    had not ended by then. A tool that does not stop holds nothing up: it is left behind in a task
-    outside the block, with a warning that names it, and is broken off when Trio's run ends (see
-    `actors.bodies`). One error in the block is raised as itself, and a KeyboardInterrupt or
-    SystemExit always.
+    `CLOSE_SECONDS`, after a Ctrl-C `INTERRUPTED_SECONDS` and after a further one `HURRY_SECONDS`;
+    sessions that have not ended by then are cancelled and named, in the log of the program and by
+    `NotClosed`: theirs end as after a kill. A tool that does not stop holds nothing up: it is left
+    behind in a task outside the block, with a warning that names it, and is broken off when Trio's
+    run ends (see `actors.bodies`). One error in the block is raised as itself, and a
+    KeyboardInterrupt or SystemExit always.
     """
     return _Whole(_open(store, providers, durability, park_after))
 
