@@ -26,7 +26,7 @@ from runtime.errors import RefoldError
 
 T = TypeVar("T")
 
-LIFETIME = 4.0
+LIFETIME = 6.0
 """Seconds after which a program ends by itself, should no signal come."""
 
 FREE_SECONDS = 1.0
