@@ -20,7 +20,7 @@ import logging
 import math
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Any, Generic, NoReturn, TypeVar, cast
@@ -67,6 +67,11 @@ class Patience:
 
 patience: ContextVar[Patience | None] = ContextVar("patience", default=None)
 """The patience of the session whose task this is."""
+
+
+def patiently() -> AbstractContextManager[None]:
+    """A shield for a last wait, as long as this session's patience lasts."""
+    return (patience.get() or Patience()).wait()
 
 
 class DidNotStop(Exception):
@@ -181,7 +186,7 @@ class _Body(Generic[T]):
             was_cancelled = True
             self.scope.cancel(reason=cancelled.reason)
             began = trio.current_time()
-            with (patience.get() or Patience()).wait():
+            with patiently():
                 await self.done.wait()
             if not self.done.is_set():
                 self._left = True

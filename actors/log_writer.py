@@ -15,7 +15,7 @@ from functools import partial
 import attrs
 import trio
 
-from actors.bodies import Patience, call_plainly, patience
+from actors.bodies import call_plainly, patiently
 from actors.kernel import Mail, Mailbox, Promise, waiting_chain
 from actors.session_log import (
     FOLDED,
@@ -67,7 +67,7 @@ async def log_writer(
             await writer.finish()
             nursery.cancel_scope.cancel(reason="the log writer has drained")
     finally:
-        with (patience.get() or Patience()).wait():
+        with patiently():
             await grant.release()
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import trio
 
+from actors.bodies import patiently
 from actors.stores.committer import Committer, Outcome, Statistics, Work, Writing
 from actors.stores.contract import Grant, Progress
 from actors.stores.files import FileWriting
@@ -55,28 +58,42 @@ async def _inline(work: Callable[[], T], _undo: Callable[[T], object] = _keep, /
 
 
 async def _in_thread(work: Callable[[], T], undo: Callable[[T], object] = _keep, /) -> T:
-    """Work in a thread, which whoever stops waiting leaves to itself: a disk may hang.
+    """Work in a thread; a cancelled wait is over when what came of it is undone there.
 
-    Nobody has what it brings then, so it is undone there: a log would stay locked.
+    Patience with a disk has an end, though. A thread that hangs is left to itself, and undoes what
+    it brings when nobody has it any more: a log would stay locked.
     """
-    left, late, lock = False, list[T](), threading.Lock()
+    begun, left, late, lock = False, False, list[T](), threading.Lock()
+    ended, run_here = trio.Event(), trio.lowlevel.current_trio_token()
 
     def run() -> T:
-        value = work()
+        nonlocal begun
         with lock:
-            if not left:
-                late.append(value)
-                return value
-        undo(value)
-        return value
+            if left:
+                raise CancelledError  # nobody is there to see it
+            begun = True
+        try:
+            value = work()
+            with lock:
+                if not left:
+                    late.append(value)
+                    return value
+            undo(value)
+            return value
+        finally:
+            with suppress(trio.RunFinishedError):
+                run_here.run_sync_soon(ended.set)
 
     try:
         return await trio.to_thread.run_sync(run, abandon_on_cancel=True)
-    except BaseException:  # also a KeyboardInterrupt, which tears the main task out of its wait
+    except BaseException as error:  # also a KeyboardInterrupt, which tears the main task out of it
         with lock:
             left = True
         for value in late:  # it was just done
             undo(value)
+        if begun and isinstance(error, trio.Cancelled):
+            with patiently():
+                await ended.wait()
         raise
 
 
