@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
-from functools import partial
 
 import attrs
 import trio
@@ -232,7 +231,7 @@ class _Writer:
         context = copy_context()
         context.run(waiting_chain.set, ())
         try:
-            call_plainly(partial(context.run, observer, event))
+            call_plainly(lambda: context.run(observer, event))
         except KeyboardInterrupt as interrupt:  # of the program, and not of what is published
             self._live.feed.interrupt(interrupt)
         except Exception:  # noqa: BLE001 - a user's observer concerns nobody else

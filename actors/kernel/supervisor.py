@@ -69,7 +69,7 @@ class _Child:
     failed_start: Exception | None = None
     restarts: int = 0
 
-    def started(self, _value: None = None) -> None:
+    def started(self, value: None = None) -> None:  # noqa: ARG002 - nothing is told
         self.state, self.has_started = "running", True
         self.settled.set()
 

@@ -63,19 +63,19 @@ async def _in_thread(work: Callable[[], T], undo: Callable[[T], object] = _keep,
     Patience with a disk has an end, though. A thread that hangs is left to itself, and undoes what
     it brings when nobody has it any more: a log would stay locked.
     """
-    begun, left, late, lock = False, False, list[T](), threading.Lock()
+    begun, left = threading.Event(), threading.Event()
+    late, lock = list[T](), threading.Lock()
     ended, run_here = trio.Event(), trio.lowlevel.current_trio_token()
 
     def run() -> T:
-        nonlocal begun
         with lock:
-            if left:
+            if left.is_set():
                 raise CancelledError  # nobody is there to see it
-            begun = True
+            begun.set()
         try:
             value = work()
             with lock:
-                if not left:
+                if not left.is_set():
                     late.append(value)
                     return value
             undo(value)
@@ -88,10 +88,10 @@ async def _in_thread(work: Callable[[], T], undo: Callable[[T], object] = _keep,
         return await trio.to_thread.run_sync(run, abandon_on_cancel=True)
     except BaseException as error:  # also a KeyboardInterrupt, which tears the main task out of it
         with lock:
-            left = True
+            left.set()
         for value in late:  # it was just done
             undo(value)
-        if begun and isinstance(error, trio.Cancelled):
+        if begun.is_set() and isinstance(error, trio.Cancelled):
             with patiently():
                 await ended.wait()
         raise

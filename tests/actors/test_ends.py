@@ -167,7 +167,7 @@ async def test_leaving_the_runtime_does_not_wait_for_a_tool_and_other_sessions_a
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     script = Script(lambda body: Call("it", {}) if "go" in str(body["messages"][-1]) else Say("hi"))
-    before = time.monotonic()
+    before, sessions = time.monotonic(), list[str]()
     with pytest.raises(KeyboardInterrupt):
         async with (
             refold.open(tmp_path, providers=[script]) as runtime,
@@ -176,11 +176,13 @@ async def test_leaving_the_runtime_does_not_wait_for_a_tool_and_other_sessions_a
             other = await runtime.start_agent(model="script/m")
             await other.ask("hello")
             agent = await in_the_tool(runtime, nursery, shielded)
+            sessions += [agent.session_id, other.session_id]
             raise KeyboardInterrupt
     assert time.monotonic() - before < 5
     assert "did not stop" in caplog.text
     async with refold.open(tmp_path, providers=[script]) as again:
-        for session in (agent.session_id, other.session_id):
+        assert len(sessions) == 2
+        for session in sessions:
             await (await again.resume(session)).close()
             kinds = [event.type for event in stored_events(again, session)]
             assert kinds.count("turn/start") == kinds.count("turn/end")

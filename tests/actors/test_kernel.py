@@ -149,6 +149,25 @@ class Question(Ask[Doubler, str]):
     """Something to answer."""
 
 
+class Other:
+    """Stands for another actor."""
+
+
+class OtherQuestion(Ask[Other, str]):
+    """Something for the other one."""
+
+
+async def test_a_message_for_another_actor_is_refused_by_the_type_check() -> None:
+    """What is checked are the two ignores: they would be unused."""
+    async with open_supervisor("tree") as tree:
+        ref = await tree.start(doubler, spec=Spec("doubler"))
+        mistakes = [
+            lambda: ref.ask(OtherQuestion()),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+            lambda: ref.tell_nowait("a text"),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        ]
+    assert len(mistakes) == 2
+
+
 async def test_a_task_that_outlives_its_mail_asks_whom_it_wants() -> None:
     async with trio.open_nursery() as nursery, open_supervisor("tree") as tree:
         told: list[str] = []
