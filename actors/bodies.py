@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 import math
+import signal
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -235,8 +236,10 @@ class _Body(Generic[T]):
         self.done.set()
         if self._left:
             self._late()
+            if isinstance(self._error, KeyboardInterrupt):  # nobody waits to whom it could go
+                signal.raise_signal(signal.SIGINT)
 
-    @disable_ki_protection
+    @enable_ki_protection
     @types.coroutine
     def _drive(self, body: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
         """Run the body; once it was left behind, no cancellation reaches it that it could swallow.
@@ -283,5 +286,6 @@ def _is_cancellation(error: BaseException) -> bool:
     return isinstance(error, trio.Cancelled)
 
 
+@disable_ki_protection
 async def _coroutine(call: Callable[[], Awaitable[T]]) -> T:
     return await call()

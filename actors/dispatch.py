@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from actors.answer_writer import Answer, AnswerWriter
 from actors.invariants import Clear
@@ -116,6 +117,7 @@ class Dispatch:
         answers: list[Answer] = []
         failures: list[LlmFailure] = []
 
+        @enable_ki_protection
         async def send() -> None:
             try:
                 answers.append(await attempts.run(model, offer.encoded.body, self._retries))

@@ -13,6 +13,7 @@ from contextvars import copy_context
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from actors.bodies import call_plainly, patiently
 from actors.kernel import Mail, Mailbox, Promise, waiting_chain
@@ -238,12 +239,14 @@ class _Writer:
             self._live.feed.observer_errors += 1
             _log.exception("an observer of session %s failed", self._live.session_id)
 
+    @enable_ki_protection
     async def fail_with_the_log(self) -> None:
         """Raise what a write or sync failed with, once everybody who waits for one was told."""
         failure = await self._grant.failed()
         self._fail_waiting(failure)
         raise failure
 
+    @enable_ki_protection
     async def sync_on_demand(self) -> None:
         """One sync at a time, for everybody who waits when it begins."""
         with suppress(Broken):  # whoever waited was told; `fail_with_the_log` ends the writer

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from actors.kernel import open_flat_nursery
 from actors.seams import CallView, Deny, Seams
@@ -83,6 +84,7 @@ class ToolRunner:
             await self.log.flush()
         limit = trio.CapacityLimiter(SIDE_BY_SIDE)
 
+        @enable_ki_protection
         async def finish(one: _Started) -> None:
             async with limit:
                 await self._finish(boundary, one, context)
