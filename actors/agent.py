@@ -8,8 +8,9 @@ from typing import Any, Literal, TypeVar
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
-from actors.agent_loop import Wake, WhenIdle
+from actors.agent_loop import Loop, Wake, WhenIdle
 from actors.answers import NoSuchPrompt, WaitForAnswers
 from actors.arguments import (
     check_callback,
@@ -19,10 +20,12 @@ from actors.arguments import (
     check_text,
     wrong,
 )
+from actors.bodies import refuse_waiting_for_itself
 from actors.kernel import ActorCrashed, ActorSnapshot, ActorStopped, Ask, MailboxFull
 from actors.log_writer import PARKED
-from actors.session import Opened
-from actors.session_log import Feed, SessionLog
+from actors.same_run import check_same_run
+from actors.session import Opened, Opening, Recipe
+from actors.session_log import SessionLog
 from actors.subscription import Subscription
 from actors.waits import Waits
 from runtime.envelope import Draft, decode_line, draft
@@ -32,7 +35,7 @@ from runtime.messages import USER, Message, Source, TextBlock
 from runtime.session import Session
 from runtime.storage.errors import PASSING
 from runtime.storage.reader import LogReader
-from runtime.storage.session_header import Durability, SessionHeader
+from runtime.storage.session_header import Durability
 from runtime.stream.chunks import Chunk
 from runtime.turns import Turn
 
@@ -68,22 +71,39 @@ class Agent:
 
     def __init__(
         self,
-        header: SessionHeader,
-        opened: Opened,
-        feed: Feed,
-        listeners: list[Callable[[Chunk], None]],
-        reopen: Callable[[Agent], Awaitable[Opened]],
+        opening: Opening,
+        recipe: Recipe,
+        reopen: Callable[[], Opening],
         open_reader: Callable[[], LogReader],
         waits: Waits,
+        run: trio.lowlevel.TrioToken,
     ) -> None:
-        self.header = header
-        self._waits = waits
+        assert opening.opened is not None, "it is ready"
+        self.header = opening.opened.header
+        self._waits, self._run = waits, run
         self.last_used = trio.current_time()
-        self._opened, self._feed, self._listeners = opened, feed, listeners
+        self._feed, self._listeners = recipe.feed, recipe.listeners
         self._reopen, self._open_reader = reopen, open_reader
-        self._waking = trio.Lock()
         self._users = 0
         self._closed = False
+        self._opened = opening.opened
+        self._follow(opening)
+
+    def _follow(self, opening: Opening) -> None:
+        self._opening = opening
+        opening.on_ready, opening.on_stopped = self._begun, self._ended
+        if opening.ended:
+            self._ended()
+
+    def _begun(self, opened: Opened) -> None:
+        self._opened = opened
+
+    def _ended(self) -> None:
+        """An opening is over: for good, or parked; said at once, whoever waits for it or not."""
+        if self._closed or not self._opened.can_go_on:
+            self._feed.end(self._why())
+        else:
+            self._opened.loop.let_go()
 
     @property
     def session_id(self) -> str:
@@ -116,6 +136,7 @@ class Agent:
         empty = self.log.live.session.next_seq == 0
         return not (empty or self._users or self._opened.loop.busy)
 
+    @enable_ki_protection
     async def ask(self, text: str, *, idempotency_key: str | None = None) -> Turn:
         """Send a prompt and wait for the turn that answers it; its end is durable by then.
 
@@ -131,6 +152,7 @@ class Agent:
                 seq = await self._say(opened, entry, asked=True)
                 return await self._answers(opened).of(seq)
 
+    @enable_ki_protection
     async def prompt(
         self, text: str, *, idempotency_key: str | None = None, source: Source = USER
     ) -> int:
@@ -143,6 +165,7 @@ class Agent:
         async with self._awake() as opened:
             return await self._say(opened, entry)
 
+    @enable_ki_protection
     async def answer(self, seq: int) -> Turn:
         """Wait for the turn that answers the prompt at `seq`; as `ask` does.
 
@@ -155,6 +178,7 @@ class Agent:
             with self._waits.on(opened.ref.actor):
                 return await self._answers(opened).of(seq)
 
+    @enable_ki_protection
     async def steer(self, text: str, *, idempotency_key: str | None = None) -> int:
         """Say something to the turn that runs, for its next step; idle, it is a prompt."""
         prompt = _entry("prompt", text, USER, idempotency_key)
@@ -162,6 +186,7 @@ class Agent:
         async with self._awake() as opened:
             return await self._say(opened, steering if opened.loop.running else prompt)
 
+    @enable_ki_protection
     async def inject(
         self, text: str, *, plugin: str = "user", idempotency_key: str | None = None
     ) -> int:
@@ -172,6 +197,7 @@ class Agent:
         async with self._awake() as opened:
             return await self._say(opened, entry, wakes=False)
 
+    @enable_ki_protection
     async def edit(self, seq: int, text: str) -> int:
         """Put another text in the place of a pending entry; returns the new entry's seq.
 
@@ -189,6 +215,7 @@ class Agent:
             self._wake(opened)
             return events[-1].seq
 
+    @enable_ki_protection
     async def remove(self, seq: int) -> None:
         """Take a pending entry back; raises `RuleBroken` when it is not pending any more."""
         check_seq("seq", seq)
@@ -201,14 +228,20 @@ class Agent:
             raise wrong("other", "an agent", other)
         return await other.prompt(text, source=Source("agent", session=self.session_id))
 
+    @enable_ki_protection
     async def cancel(self, reason: str = "user") -> None:
         """Cancel the turn in hand and wait until the log is balanced and durable again.
 
-        Without one it does nothing; the first reason stands. Raises `NotLosslessJson`.
+        Without one it does nothing; the first reason stands. A tool or seam that does not stop is
+        left behind. Raises `NotLosslessJson`, and `AskCycle` inside a tool or seam of this agent
+        that is shielded: cancelling could not reach it, and the wait would be for itself.
         """
+        check_same_run(self._run)
         check_text("reason", reason)
+        refuse_waiting_for_itself(self._opened.ref.actor)
         await self._opened.loop.cancel(EndReason("aborted", reason=reason))
 
+    @enable_ki_protection
     async def wait_idle(self) -> None:
         """Wait until every turn is over and every prompt had one."""
         async with self._awake() as opened:
@@ -244,7 +277,7 @@ class Agent:
         """
         check_position(from_seq, self.log.live.session.next_seq)
         check_switch("durable", durable)
-        return Subscription(self._feed, self._open_reader, from_seq, durable=durable)
+        return Subscription(self._feed, self._open_reader, from_seq, durable=durable, run=self._run)
 
     def snapshot(self) -> AgentSnapshot:
         """The agent at this moment."""
@@ -260,45 +293,70 @@ class Agent:
             self._opened.durability,
         )
 
+    @enable_ki_protection
     async def park(self) -> None:
         """Let an idle agent's actors end and its log be closed; anybody's next call wakes it."""
-        async with self._waking:
-            while self._opened.loop.finishing:
-                await self._feed.changed.wait()
-            if self.idle and not self._opened.stopped.is_set():
-                with suppress(ActorStopped, ActorCrashed):  # it is ending for another reason
-                    await self.log.give_back(PARKED)
-                self._opened.stop.set()
-                await self._opened.stopped.wait()
-                self._opened.loop.let_go()
+        check_same_run(self._run)
+        while self._opened.loop.finishing:
+            await self._feed.changed.wait()
+        if self.idle and not self._opening.stop.is_set():
+            # A full mailbox is not idle; who is gone is ending for another reason.
+            with suppress(ActorStopped, ActorCrashed, MailboxFull):
+                self.log.give_back(PARKED)
+                self._opening.stop.set()
+                await self._opening.stopped.wait()
 
-    async def close(self) -> None:
-        """End the turn in hand as `disposed`, make everything durable, and give the log back."""
+    def end_soon(self) -> None:
+        """Close this agent, now or as soon as it can be; returns at once."""
         self._closed = True
-        async with self._waking:
-            self._opened.stop.set()
-            await self._opened.stopped.wait()
-        self._feed.end(self._why())
+        self._opening.end_soon()
+        if self._opening.ended:
+            self._ended()
+
+    @enable_ki_protection
+    async def close(self) -> None:
+        """End the turn in hand as `disposed`, make everything durable, and give the log back.
+
+        Cancelled, or called by a tool of this agent, which is cancelled with its turn, the wait
+        ends and the closing goes on. Raises `AskCycle` as `cancel` does, and closes nothing then.
+        """
+        check_same_run(self._run)
+        refuse_waiting_for_itself(self._opened.ref.actor)
+        self.end_soon()
+        await self._opening.stopped.wait()
 
     @asynccontextmanager
     async def _awake(self) -> AsyncIterator[Opened]:
         """The session, its actors running; it is not parked while somebody uses it."""
+        check_same_run(self._run)
         self._users += 1
         try:
-            async with self._waking:
-                if self.parked:
-                    await self._wake_up()
+            await self._wake_up()
             yield self._opened
         finally:
             self._users -= 1
             self.last_used = trio.current_time()
 
     async def _wake_up(self) -> None:
-        try:
-            with trio.CancelScope(shield=True):  # half an opening cannot be taken back
-                self._opened = await self._reopen(self)
-        except PASSING as refused:
-            raise self._crashed(refused) from refused
+        """Wait until the actors run; whoever comes first has them opened again, for everybody.
+
+        A wait that is cancelled takes nothing back: the agent will be awake, and idle.
+        """
+        while not self._closed and self._opened.can_go_on:
+            if self._opening.ended:
+                self._follow(self._reopen())
+            elif self._opening.stop.is_set():  # it is being parked
+                await self._opening.stopped.wait()
+                continue
+            opening = self._opening
+            await opening.ready.wait()
+            refused = opening.refused
+            if isinstance(refused, PASSING):
+                raise self._crashed(refused) from refused
+            if refused is not None and not self._closed:
+                raise refused
+            if not opening.stop.is_set():
+                return
 
     def _answers(self, opened: Opened) -> WaitForAnswers:
         return WaitForAnswers(opened, self._feed, self._open_reader, self._why)
@@ -308,7 +366,7 @@ class Agent:
             return ActorStopped(self.session_id)
         return self._crashed(self._opened.failure[0])
 
-    def _crashed(self, cause: Exception) -> ActorCrashed:
+    def _crashed(self, cause: BaseException) -> ActorCrashed:
         crash = ActorCrashed(self.session_id)
         crash.__cause__ = cause
         return crash
@@ -322,7 +380,7 @@ class Agent:
             why = self._why()
             raise why from why.__cause__
 
-    async def _ask_loop(self, opened: Opened, message: Ask[R]) -> R:
+    async def _ask_loop(self, opened: Opened, message: Ask[Loop, R]) -> R:
         """Ask the loop; one that crashed with the message in hand is asked again, restarted."""
         while True:
             try:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import attrs
 import trio
 
-from actors.kernel import Ask, Mail, Mailbox
+from actors.kernel import Ask, Mail, Mailbox, Message
 from actors.seams import StartSource
 from actors.session_log import SessionLog
 from actors.step import LoopInstance
@@ -24,8 +24,12 @@ RECOVERIES = 3
 """How many recovery turns may follow one another, the restart limit of the loop."""
 
 
+class Loop:
+    """Stands for the agent loop in the types of what it is sent."""
+
+
 @attrs.frozen
-class Wake:
+class Wake(Message[Loop]):
     """Pending input may have come: look into the log.
 
     With `asked` somebody waits for the turn of the entry at that seq, so it is owed one, also
@@ -36,7 +40,7 @@ class Wake:
 
 
 @attrs.frozen
-class WhenIdle(Ask[None]):
+class WhenIdle(Ask[Loop, None]):
     """Answered once every prompt has had a turn."""
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import attrs
 import trio
 
+from actors.bodies import call_plainly
 from actors.model import Stream
 from actors.session_log import SessionLog, StepBoundary
 from runtime.envelope import Draft, InBatch, draft
@@ -78,7 +80,7 @@ class AnswerWriter:
     def _tell(self, chunk: Chunk) -> None:
         for listener in tuple(self._listeners):
             try:
-                listener(chunk)
+                call_plainly(partial(listener, chunk))
             except Exception:  # noqa: BLE001 - a display's error concerns nobody else
                 _log.exception("a listener of session %s failed", self._log.session_id)
 

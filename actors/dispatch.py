@@ -8,13 +8,14 @@ and can write neither the seal nor the answer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from actors.answer_writer import Answer, AnswerWriter, Recording
 from actors.invariants import Clear, InvariantViolation, Report
-from actors.kernel import Ref, sole_error
+from actors.kernel import Ref, open_flat_nursery
 from actors.model import Model, NotAdmitted, Pass, Uncleared
 from actors.retries import Retries
 from actors.session_log import Sealed, SessionLog, StepBoundary
@@ -45,7 +46,7 @@ class Dispatch:
     def __init__(
         self,
         log: SessionLog,
-        clearance: Ref[Any] | None,
+        clearance: Ref[Clear | Report] | None,
         mode: Invariants,
         find_model: Callable[[str], Model],
         chunks: ChunkLogging,
@@ -122,7 +123,7 @@ class Dispatch:
         (event,) = await self._log.append(draft(seal), flush=True)
         return event.seq
 
-    def _checker(self, offer: Clear) -> Ref[Any]:
+    def _checker(self, offer: Clear) -> Ref[Clear | Report]:
         if self._clearance is None:
             problem = f"there is nobody to clear it, and the mode is {self._mode}"
             raise InvariantViolation(self._log.session_id, offer.boundary.seq, problem)
@@ -143,6 +144,7 @@ class Dispatch:
         answers: list[Answer] = []
         failures: list[LlmFailure] = []
 
+        @enable_ki_protection
         async def send() -> None:
             try:
                 answers.append(
@@ -151,16 +153,14 @@ class Dispatch:
             except LlmFailure as failure:  # a request that failed is checked all the same
                 failures.append(failure)
 
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(send)
+        async with open_flat_nursery() as nursery:
+            nursery.start_soon(send)
+            try:
                 await checker.ask(offer)
-                cleared.set()
-        except BaseExceptionGroup as group:
-            error = sole_error(group)
-            if isinstance(error, InvariantViolation):
-                error.beside = True
-            raise error from error.__cause__
+            except InvariantViolation as violation:
+                violation.beside = True
+                raise
+            cleared.set()
         if failures:
             raise failures[0]
         return answers[0]

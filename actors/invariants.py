@@ -30,8 +30,12 @@ from runtime.wire.formats import FORMATS, UNSEALED
 from runtime.wire.request_encoder import Encoded, encode_request
 
 
+class Checker:
+    """Stands for the invariants actor in the types of what it is sent."""
+
+
 @attrs.frozen
-class Clear(Ask[Clearance]):
+class Clear(Ask[Checker, Clearance]):
     """The question: the open step, what is offered for it, and how far the disk is known to be."""
 
     boundary: StepBoundary
@@ -42,7 +46,7 @@ class Clear(Ask[Clearance]):
 
 
 @attrs.frozen
-class Report(Ask[Clearance]):
+class Report(Ask[Checker, Clearance]):
     """Fail with the violation that `problem` is, which somebody else found in what was offered."""
 
     offer: Clear

@@ -15,7 +15,9 @@ from contextlib import suppress
 from contextvars import copy_context
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
+from actors.bodies import call_plainly, patiently
 from actors.kernel import Mail, Mailbox, Promise, waiting_chain
 from actors.session_log import (
     Append,
@@ -77,7 +79,7 @@ async def log_writer(
             await writer.finish()
             nursery.cancel_scope.cancel(reason="the log writer has drained")
     finally:
-        with trio.move_on_after(5, shield=True):
+        with patiently():
             await grant.release()
 
 
@@ -233,17 +235,21 @@ class _Writer:
         context = copy_context()
         context.run(waiting_chain.set, ())
         try:
-            context.run(observer, event)
+            call_plainly(lambda: context.run(observer, event))
+        except KeyboardInterrupt as interrupt:  # of the program, and not of what is published
+            self._live.feed.interrupt(interrupt)
         except Exception:  # noqa: BLE001 - a user's observer concerns nobody else
             self._live.feed.observer_errors += 1
             _log.exception("an observer of session %s failed", self._live.session_id)
 
+    @enable_ki_protection
     async def fail_with_the_log(self) -> None:
         """Raise what a write or sync failed with, once everybody who waits for one was told."""
         failure = await self._grant.failed()
         self._fail_waiting(failure)
         raise failure
 
+    @enable_ki_protection
     async def sync_on_demand(self) -> None:
         """One sync at a time, for everybody who waits when it begins."""
         with suppress(Broken):  # whoever waited was told; `fail_with_the_log` ends the writer

@@ -1,23 +1,34 @@
-"""The runtime: sessions side by side, each a small tree of actors (design 3.1, 3.5)."""
+"""The runtime: sessions side by side, each a small tree of actors.
+
+Opening and leaving survive a Ctrl-C at every instant. Trio raises KeyboardInterrupt in two ways:
+between any two instructions of code that is not protected from it, and at a wait of its main
+task, through every shield. So all of this code is protected, and the main task, in which users
+call it, never does what must be whole: a session is opened by a task of its own, and so is the
+runtime closed. The main task only waits, may be torn out of that wait, and says then what it no
+longer wants.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Unpack, get_args
+from types import TracebackType
+from typing import Generic, TypeAlias, TypeVar, Unpack, get_args
 
 import attrs
 import httpx2
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from actors.agent import Agent, AgentSnapshot
 from actors.arguments import check_optional_text, check_seq, check_switch, is_number, wrong
 from actors.http_model import HttpModel, close_client, make_client
 from actors.ids import new_id, now_ms
-from actors.kernel import sole_error
+from actors.kernel import open_flat_nursery, sole_error
 from actors.model import Model
 from actors.options import (
     AgentOptions,
@@ -25,20 +36,45 @@ from actors.options import (
     InvalidOption,
     parse_options,
 )
+from actors.same_run import check_same_run
 from actors.script import Script
-from actors.session import Host, Opened, open_session
+from actors.session import Host, Opening, Recipe, run_session
 from actors.session_log import Feed
 from actors.stores import Grant, Store, open_store
 from actors.waits import Waits
-from runtime.errors import InvalidArgument, Refused
+from runtime.errors import Broken, InvalidArgument, Refused
 from runtime.storage.errors import NotFound, SessionBusy
 from runtime.storage.owners import this_process
 from runtime.storage.session_header import Durability, SessionHeader, check_session_id
-from runtime.stream.chunks import Chunk
 from runtime.wire.providers import Provider, find_provider, read_key
 
 NAMING_SECONDS, NAMING_TRIES = 0.02, 50
 """How often, and how long apart, a session is asked for whose holder has not named itself yet."""
+
+CLOSE_SECONDS = 90.0
+"""How long all sessions together may take to close: longer than any one wait in a session."""
+
+INTERRUPTED_SECONDS = 3.0
+"""How long they may take after a Ctrl-C: whoever pressed it waits."""
+
+HURRY_SECONDS = 1.5
+"""How long they may take after a further one."""
+
+TOOL_SECONDS = 1.0
+"""How long tools may take to clean up after a Ctrl-C."""
+
+STORE_SECONDS = 30.0
+"""How long a store may take to close; a disk that hangs must not keep the program."""
+
+UNDO_SECONDS = 5.0
+"""How long a cancelled opening waits for what it has begun to be undone."""
+
+_log = logging.getLogger("refold")
+
+T = TypeVar("T")
+
+Take: TypeAlias = Callable[[], Awaitable[Grant]]
+"""How an opening comes by its log."""
 
 
 @attrs.define(eq=False)
@@ -52,6 +88,44 @@ class AgentOpen(Refused):
             f"session {self.session!r} has an agent in this runtime; close the agent, and then "
             "delete the session"
         )
+
+
+@attrs.define(eq=False)
+class RuntimeLeft(Refused):
+    """A call that opens a session on a runtime whose block is left or about to be."""
+
+    def __str__(self) -> str:
+        return (
+            "this runtime is closed; open sessions inside its `async with refold.open(...)` block"
+        )
+
+
+@attrs.define(eq=False)
+class NotClosed(Broken):
+    """Sessions that were not closed in time; what was acknowledged stands."""
+
+    sessions: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"not closed in time: {', '.join(map(repr, self.sessions))}; their logs end as after a "
+            "kill, and the next `resume` repairs them"
+        )
+
+
+class _Closing:
+    """A closing under way: how long it goes on in order, who was late, and its end."""
+
+    def __init__(self, deadline: float) -> None:
+        self.in_order = trio.CancelScope(deadline=deadline)
+        self.store = trio.CancelScope(deadline=deadline + STORE_SECONDS)
+        self.late: list[str] = []
+        self.over = trio.Event()
+
+    def hurry(self, seconds: float) -> None:
+        soon = trio.current_time() + seconds
+        self.in_order.deadline = min(self.in_order.deadline, soon)
+        self.store.deadline = min(self.store.deadline, soon + TOOL_SECONDS)
 
 
 class Runtime:
@@ -73,10 +147,14 @@ class Runtime:
         self._records = [given for given in providers if isinstance(given, Provider)]
         self._scripts = {given.name: given for given in providers if isinstance(given, Script)}
         self._agents: list[Agent] = []
+        self._openings: list[Opening] = []  # those that have not ended
         self._waits = Waits()
+        self._run = trio.lowlevel.current_trio_token()
+        self._left = self._interrupted = False
         if park_after is not None:
             nursery.start_soon(self._park_idle, park_after)
 
+    @enable_ki_protection
     async def start_agent(
         self,
         *,
@@ -98,9 +176,12 @@ class Runtime:
             name=name,
             durability=self._durability,
         )
+        self._check()
         given.over(None, self._find)
-        return await self._open(await self.store.create(header), given, continues=False)
+        take = partial(self.store.create, header)
+        return await self._open(header.id, take, None, given, continues=False)
 
+    @enable_ki_protection
     async def resume(
         self, session_id: str, *, continue_: bool = False, **options: Unpack[AgentOptions]
     ) -> Agent:
@@ -113,11 +194,13 @@ class Runtime:
         session cannot go on with: `HistoryUnbalanced` and `HistoryUnreadable`, which name the
         `turn/end` to fork at instead, and `InvalidEvent` for what no reader here takes.
         """
+        self._check()
         given = parse_options(options)
         check_switch("continue_", continue_)
-        grant = await _acquire(self.store, check_session_id(session_id), self._durability)
-        return await self._open(grant, given, continues=continue_)
+        take = partial(_acquire, self.store, check_session_id(session_id), self._durability)
+        return await self._open(session_id, take, None, given, continues=continue_)
 
+    @enable_ki_protection
     async def fork(
         self,
         session_id: str,
@@ -145,65 +228,97 @@ class Runtime:
         )
         if given.model is not None:
             self._find(given.model[0])
-        await self.store.fork(check_session_id(session_id), at, header)
-        try:
-            grant = await _acquire(self.store, header.id, self._durability)
-            return await self._open(grant, given, continues=False)
-        except Refused:
-            with trio.CancelScope(shield=True):
-                await self.store.delete(header.id)  # nobody has learned of it
-            raise
+        self._check()
+        check_session_id(session_id)
 
+        async def take() -> Grant:
+            await self.store.fork(session_id, at, header)
+            return await _acquire(self.store, header.id, self._durability)
+
+        undo = partial(self.store.delete, header.id)  # nobody has learned of it
+        return await self._open(header.id, take, undo, given, continues=False)
+
+    @enable_ki_protection
     async def delete(self, session_id: str) -> None:
         """Remove a stored session with all that is kept of it, for good.
 
         Raises `AgentOpen` while this runtime has an agent on it, parked or not, `SessionBusy`
         while somebody else has it open, and `NotFound`.
         """
+        self._check()
         check_session_id(session_id)
         if any(a.session_id == session_id and not a.closed for a in self._agents):
             raise AgentOpen(session_id)
         await self.store.delete(session_id)
 
-    async def list(self) -> list[str]:
-        """The ids of the stored sessions."""
-        return await self.store.list()
+    def _check(self) -> None:
+        check_same_run(self._run)
+        if self._left:
+            raise RuntimeLeft
 
-    async def _open(self, grant: Grant, given: Given, *, continues: bool) -> Agent:
-        feed, listeners = Feed(), list[Callable[[Chunk], None]]()
+    async def _open(
+        self,
+        session_id: str,
+        take: Take,
+        undo: Callable[[], Awaitable[object]] | None,
+        given: Given,
+        *,
+        continues: bool,
+    ) -> Agent:
+        feed = Feed(self._interrupt)
+        recipe = Recipe(self._host, session_id, given, feed)
 
-        async def run(grant: Grant, *, continues: bool) -> Opened:
-            start = partial(open_session, continues=continues)
-            opened: list[Opened] = []
-            with trio.CancelScope(shield=True):  # half an opening cannot be taken back
-                opened.append(
-                    await self._nursery.start(start, self._host, grant, feed, listeners, given)
-                )
-            return opened[0]
+        def begin(
+            take: Take, undo: Callable[[], Awaitable[object]] | None = None, *, continues: bool
+        ) -> Opening:
+            self._check()
+            opening = Opening(session_id)
+            self._openings = [*(kept for kept in self._openings if not kept.ended), opening]
+            run = partial(run_session, continues=continues)
+            self._nursery.start_soon(run, recipe, opening, take, undo)
+            return opening
 
-        async def reopen(agent: Agent) -> Opened:
+        opening = begin(take, undo, continues=continues)
+        try:
+            await opening.ready.wait()
+        except BaseException as error:
+            opening.give_up()
+            if isinstance(error, trio.Cancelled):  # what comes next may open the session again
+                with trio.move_on_after(UNDO_SECONDS, shield=True):
+                    await opening.stopped.wait()
+            raise
+        if opening.opened is None:
+            assert opening.refused is not None, "it is ready"
+            raise opening.refused
+
+        header = opening.opened.header
+
+        async def take_again() -> Grant:
             try:
-                grant = await _acquire(self.store, agent.session_id, self._durability)
+                return await _acquire(self.store, session_id, self._durability)
             except NotFound:
                 if feed.progress.written_seq >= 0:
                     raise
-                grant = await self.store.create(agent.header)  # its first batch was refused
-            return await run(grant, continues=False)
+                return await self.store.create(header)  # its first batch was refused
 
-        opened = await run(grant, continues=continues)
-        header = grant.header
-        agent = Agent(
-            header,
-            opened,
-            feed,
-            listeners,
-            reopen,
-            partial(self.store.reader, header.id),
-            self._waits,
-        )
+        def reopen() -> Opening:
+            return begin(take_again, None, continues=False)
+
+        open_reader = partial(self.store.reader, session_id)
+        agent = Agent(opening, recipe, reopen, open_reader, self._waits, self._run)
         self._agents = [*(kept for kept in self._agents if not kept.closed), agent]
         return agent
 
+    def _interrupt(self, interrupt: KeyboardInterrupt) -> None:
+        """Raise it in the block of this runtime, from a task of its own."""
+        self._interrupted = True
+
+        async def end_the_program() -> None:
+            raise interrupt
+
+        self._nursery.start_soon(end_the_program)
+
+    @enable_ki_protection
     async def _park_idle(self, park_after: float) -> None:
         while True:
             await trio.sleep(park_after / 4)
@@ -229,13 +344,79 @@ class Runtime:
         """Every agent of this runtime, in start order, parked ones too."""
         return tuple(agent.snapshot() for agent in self._agents)
 
+    @enable_ki_protection
     async def close(self) -> None:
-        """Close every agent, last started first."""
-        for agent in reversed(self._agents):
-            await agent.close()
+        """Close every agent, side by side, and the store; returns when that is done.
+
+        Called by the main task, which a Ctrl-C tears out of any wait: the closing has a task of
+        its own, and a Ctrl-C while it lasts leaves it `HURRY_SECONDS`. Raises `NotClosed`, and the
+        KeyboardInterrupt once everything is closed.
+        """
+        check_same_run(self._run)
+        closing = _Closing(trio.current_time() + CLOSE_SECONDS)
+        self._nursery.start_soon(self._close, closing)
+        interrupt: KeyboardInterrupt | None = None
+        while not closing.over.is_set():
+            try:
+                with trio.CancelScope(shield=True):  # `closing` has the deadline
+                    await closing.over.wait()
+            except KeyboardInterrupt as again:
+                interrupt = interrupt or again
+                self._lose_patience(TOOL_SECONDS / 2)
+                closing.hurry(HURRY_SECONDS)
+        if interrupt is not None:
+            raise interrupt
+        if closing.late:
+            raise NotClosed(tuple(closing.late))
+
+    async def leave(self, error: BaseException | None) -> None:
+        """Close for good, because of `error` or in peace."""
+        self._left = True
+        if error is not None and isinstance(sole_error(error), KeyboardInterrupt):
+            self._interrupted = True
+        await self.close()
+
+    def _lose_patience(self, seconds: float) -> None:
+        for opening in self._openings:
+            opening.patience.shorten(seconds)
+
+    @enable_ki_protection
+    async def _close(self, closing: _Closing) -> None:
+        try:
+            with trio.CancelScope(shield=True):
+                await self._close_all(closing)
+        finally:
+            closing.over.set()
+
+    async def _close_all(self, closing: _Closing) -> None:
+        if self._interrupted:
+            self._lose_patience(TOOL_SECONDS)
+            closing.hurry(INTERRUPTED_SECONDS)
+        for agent in self._agents:
+            agent.end_soon()
+        for opening in self._openings:
+            opening.end_soon()
+        with closing.in_order:
+            for opening in self._openings:
+                await opening.stopped.wait()
+        late = [opening for opening in self._openings if not opening.ended]
+        for opening in late:
+            closing.late.append(opening.session)
+            _log.warning("session %s is not closed in time and is cancelled", opening.session)
+            opening.hurry()
+        for opening in late:
+            await opening.stopped.wait()
         if self._client is not None:
             await close_client(self._client)
-        await self.store.close()
+            self._client = None
+        with closing.store:
+            await self.store.close()
+
+    @enable_ki_protection
+    async def list(self) -> list[str]:
+        """The ids of the stored sessions."""
+        check_same_run(self._run)
+        return await self.store.list()
 
 
 async def _acquire(store: Store, session_id: str, durability: Durability) -> Grant:
@@ -273,14 +454,33 @@ def _check_arguments(
         raise InvalidArgument("park_after", "must be a number of seconds above 0, or None")
 
 
-@asynccontextmanager
-async def open_runtime(
+class _Whole(AbstractAsyncContextManager[T], Generic[T]):
+    """A context whose entering and leaving no Ctrl-C cuts in two."""
+
+    def __init__(self, context: AbstractAsyncContextManager[T]) -> None:
+        self._context = context
+
+    @enable_ki_protection
+    async def __aenter__(self) -> T:
+        return await self._context.__aenter__()
+
+    @enable_ki_protection
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        return await self._context.__aexit__(kind, error, traceback)
+
+
+def open_runtime(
     store: str | Path | Store,
     *,
     providers: Sequence[Provider | Script] = (),
     durability: Durability = "power",
     park_after: float | None = 600.0,
-) -> AsyncIterator[Runtime]:
+) -> AbstractAsyncContextManager[Runtime]:
     """The runtime over the store at `store`, or over a ready one.
 
     A store is found under a folder's path, `sqlite:///FILE`, or `memory:`.
@@ -289,22 +489,38 @@ async def open_runtime(
     `durability` is what an acknowledged event survives: the loss of `power`, the death of the
     `process`, or `none`; in a session that was made at a stronger level that level counts. An agent
     that nobody has used for `park_after` seconds is parked (None: never).
+
     Leaving the block, however it is left, ends turns in hand as `disposed`, makes everything
-    durable and releases the logs. One error in the block is raised as itself.
+    durable and releases the logs, all sessions side by side. It takes no longer than
+    `CLOSE_SECONDS`, after a Ctrl-C `INTERRUPTED_SECONDS` and after a further one `HURRY_SECONDS`;
+    sessions that have not ended by then are cancelled and named, in the log of the program and by
+    `NotClosed`: theirs end as after a kill. A tool that does not stop holds nothing up: it is left
+    behind in a task outside the block, with a warning that names it, and is broken off when Trio's
+    run ends (see `actors.bodies`). One error in the block is raised as itself, and a
+    KeyboardInterrupt or SystemExit always.
     """
     _check_arguments(store, providers, durability, park_after)
-    try:
-        async with trio.open_nursery() as nursery:
-            ready = open_store(store) if isinstance(store, str | Path) else store
-            runtime = Runtime(ready, nursery, providers, durability, park_after)
-            try:
-                yield runtime
-            finally:
-                with trio.CancelScope(shield=True):
-                    await runtime.close()
-                nursery.cancel_scope.cancel(reason="the runtime is closed")
-    except BaseExceptionGroup as group:
-        error = sole_error(group)
-        if error is group:
+    return _Whole(_open(store, providers, durability, park_after))
+
+
+@asynccontextmanager
+async def _open(
+    store: str | Path | Store,
+    providers: Sequence[Provider | Script],
+    durability: Durability,
+    park_after: float | None,
+) -> AsyncIterator[Runtime]:
+    async with open_flat_nursery() as nursery:
+        ready = open_store(store) if isinstance(store, str | Path) else store
+        runtime = Runtime(ready, nursery, providers, durability, park_after)
+        why: BaseException | None = None
+        try:
+            yield runtime
+        except BaseException as error:
+            why = error
             raise
-        raise error from error.__cause__
+        finally:
+            try:
+                await runtime.leave(why)
+            finally:
+                nursery.cancel_scope.cancel(reason="the runtime is closed")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeAlias
 
 import attrs
@@ -15,6 +16,7 @@ import orjson
 import trio
 from attrs.validators import ge
 
+from actors.bodies import call_plainly
 from actors.model import Pass, admit
 from runtime.errors import Refused
 from runtime.json import encode
@@ -157,7 +159,7 @@ class Script:
 
     def _answer(self, body: bytes) -> Answer:
         if callable(self.answers):
-            return self.answers(orjson.loads(body))
+            return call_plainly(partial(self.answers, orjson.loads(body)))
         if len(self.bodies) >= len(self.answers):
             raise ScriptExhausted(len(self.answers))
         return self.answers[len(self.bodies)]

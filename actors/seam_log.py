@@ -73,7 +73,8 @@ class SeamLog:
         """
         check_seq("from_seq", from_seq)
         feed, last = self._log.live.feed, self._log.live.session.next_seq - 1
-        found = Subscription(feed, self._open_reader, from_seq, durable=False)
+        run = trio.lowlevel.current_trio_token()
+        found = Subscription(feed, self._open_reader, from_seq, durable=False, run=run)
         return _UpTo(found, from_seq, last)
 
     async def pending(self) -> Mapping[int, InboxQueued]:

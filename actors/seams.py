@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial, wraps
 from typing import Any, Literal, TypeAlias
 
 import attrs
+import trio
 
 from actors.arguments import is_async, wrong
+from actors.bodies import DidNotStop, run_body
 from actors.seam_log import SeamLog
 from actors.session_log import Claim
 from actors.tools import Outcome
@@ -220,3 +223,27 @@ def _described(said: object) -> str:
 def _name_of(seam: object) -> str:
     name = getattr(seam, "__qualname__", None)
     return name if isinstance(name, str) else type(seam).__qualname__
+
+
+def contained_seams(seams: Seams, session_id: str) -> Seams:
+    """The same seams, each of which runs as a body, named by its kind and session."""
+
+    def contain(kind: str, seam: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        name = f"a seam of the kind {kind} of session {session_id}"
+
+        @wraps(seam)
+        async def run(*arguments: object) -> Any:
+            try:
+                return await run_body(partial(seam, *arguments), name)
+            except DidNotStop:
+                await trio.lowlevel.checkpoint_if_cancelled()  # its turn was, or it would stop
+                raise
+
+        return run
+
+    return Seams(
+        **{
+            field.name: tuple(contain(field.name, seam) for seam in getattr(seams, field.name))
+            for field in attrs.fields(Seams)
+        }
+    )

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
-from typing import Any
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
-from actors.agent_loop import AgentLoop
+from actors.agent_loop import AgentLoop, Request
+from actors.bodies import Patience, patience
 from actors.dispatch import Dispatch, Invariants
-from actors.invariants import Evidence, InvariantViolation, invariants
+from actors.invariants import Clear, Evidence, InvariantViolation, Report, invariants
 from actors.kernel import (
     ActorCrashed,
     ActorStopped,
@@ -20,24 +22,29 @@ from actors.kernel import (
     Spec,
     Supervisor,
     open_supervisor,
+    sole_error,
 )
 from actors.log_writer import log_writer
 from actors.model import Model
 from actors.options import Given
 from actors.retries import Retries
-from actors.seams import StartSource
+from actors.seams import StartSource, contained_seams
 from actors.session_log import Feed, LiveLog, SessionLog
 from actors.step import LoopInstance
 from actors.stores import Grant, Store
+from runtime.errors import RefoldError
 from runtime.events import CATALOGUE, EndReason, Owner
 from runtime.rules.soundness import refusal
 from runtime.storage.errors import PASSING, Fenced, LogFailed
 from runtime.storage.reader import LogReader
-from runtime.storage.session_header import Durability
+from runtime.storage.session_header import Durability, SessionHeader
 from runtime.stream.chunks import Chunk
 from runtime.wire.providers import Provider
 
 _log = logging.getLogger("refold")
+
+UNDO_SECONDS = 5.0
+"""How long it may take to remove what a refused fork has made."""
 
 
 @attrs.frozen
@@ -56,20 +63,32 @@ class Host:
 
 
 @attrs.frozen(eq=False)
+class Recipe:
+    """What the openings of one session have in common; `id` is the session's."""
+
+    host: Host
+    id: str
+    given: Given
+    feed: Feed
+    listeners: list[Callable[[Chunk], None]] = attrs.field(factory=list)
+
+
+@attrs.frozen(eq=False)
 class Opened:
     """One session whose actors run; setting `stop` ends them, and `stopped` says that they have.
 
     `failure` holds what an actor failed with for good, or what the store refused for now.
     """
 
+    header: SessionHeader
     log: SessionLog
     loop: AgentLoop
-    ref: Ref[Any]
+    ref: Ref[Request]
     tree: Supervisor
     durability: Durability
-    stop: trio.Event = attrs.field(factory=trio.Event)
-    stopped: trio.Event = attrs.field(factory=trio.Event)
-    failure: list[Exception] = attrs.field(factory=list)
+    stop: trio.Event
+    stopped: trio.Event
+    failure: list[BaseException]
 
     @property
     def can_go_on(self) -> bool:
@@ -83,61 +102,136 @@ class Opened:
         return loop.state == "ended"
 
 
-async def open_session(
-    host: Host,
-    grant: Grant,
-    feed: Feed,
-    listeners: list[Callable[[Chunk], None]],
-    given: Given,
+@attrs.define(eq=False)
+class Opening:
+    """One life of a session, from the moment that it is asked for: the hold on it from outside.
+
+    It is run by `run_session`, in a task that no Ctrl-C tears; whoever wants the session waits
+    for `ready` and may be torn out of that wait, with `stop` to say that nobody wants it. After
+    `ready` there is `opened`, or `refused` says why not. `stopped` is the end of either.
+    `on_ready` and `on_stopped` are called at once, before anybody who waits.
+    """
+
+    session: str
+    ready: trio.Event = attrs.field(factory=trio.Event)
+    stop: trio.Event = attrs.field(factory=trio.Event)
+    stopped: trio.Event = attrs.field(factory=trio.Event)
+    opened: Opened | None = None
+    refused: Exception | None = None
+    failure: list[BaseException] = attrs.field(factory=list)
+    unwanted: bool = False
+    on_ready: Callable[[Opened], None] = lambda _opened: None
+    on_stopped: Callable[[], None] = lambda: None
+    scope: trio.CancelScope = attrs.field(factory=lambda: trio.CancelScope(shield=True))
+    taking: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    tree: Supervisor | None = None
+    patience: Patience = attrs.field(factory=Patience)
+
+    @property
+    def ended(self) -> bool:
+        return self.stopped.is_set()
+
+    def end_soon(self) -> None:
+        """Stop it in order, or take no session if it has none yet; returns at once."""
+        self.stop.set()
+        self.taking.cancel(reason="this session is to be closed")
+
+    def give_up(self) -> None:
+        """Nobody waits for it to be ready any more: stop it and undo what it was."""
+        self.unwanted = True
+        self.end_soon()
+
+    def hurry(self) -> None:
+        """There is no time left: cancel its actors, where they are."""
+        self.end_soon()
+        if self.tree is not None:
+            self.tree.cancel("there is no time left")
+        self.scope.cancel(reason="there is no time left")
+
+    def begin(self, opened: Opened) -> None:
+        self.opened = opened
+        self.on_ready(opened)
+        self.ready.set()
+
+    def end(self) -> None:
+        self.stopped.set()
+        self.on_stopped()
+        self.ready.set()
+
+
+@enable_ki_protection
+async def run_session(
+    recipe: Recipe,
+    opening: Opening,
+    take: Callable[[], Awaitable[Grant]],
+    undo: Callable[[], Awaitable[object]] | None,
     *,
     continues: bool,
-    task_status: trio.TaskStatus[Opened],
 ) -> None:
-    """Run one session's actors until `Opened.stop` is set or one of them fails for good.
+    """Take a session and run its actors until `opening.stop` is set or one fails for good.
 
-    Shielded: nothing else ends it, so that the log is balanced and durable when it is over.
+    Shielded: nothing else ends it, so that the log is balanced and durable when it is over. The
+    shield has no deadline of its own; every wait in it has one. Where the session was refused,
+    or is not wanted any more by the time that it could begin, `undo` takes back what `take` made.
+    A KeyboardInterrupt that strikes in code of users goes to `recipe.feed.interrupt`.
     """
-    header = grant.header
-    live = LiveLog(header.id, header.seed_length or 0, feed)
-    opened: Opened | None = None
+    patience.set(opening.patience)
+    try:
+        with opening.scope:
+            grant: Grant | None = None
+            with opening.taking:
+                grant = await take()
+            if grant is not None:
+                await _run_actors(recipe, opening, grant, continues=continues)
+    except Exception as failure:  # noqa: BLE001 - whatever it is, other sessions go on
+        cause = _cause_of(failure)
+        if opening.opened is None:
+            opening.refused = cause
+        else:
+            opening.failure.append(cause)
+            if isinstance(cause, PASSING):
+                _log.warning("session %s waits for its store: %s", recipe.id, cause)
+                recipe.feed.interruption = cause
+            else:
+                _log.error("session %s has ended: %s", recipe.id, cause)
+                recipe.feed.end(cause)
+    except BaseException as ending:
+        error = sole_error(ending)
+        opening.failure.append(error)
+        if not isinstance(error, KeyboardInterrupt):
+            raise
+        recipe.feed.interrupt(error)
+    finally:
+        if opening.opened is None and opening.refused is None:
+            opening.refused = ActorStopped(recipe.id)
+        if undo is not None and (opening.opened is None or opening.unwanted):
+            with trio.move_on_after(UNDO_SECONDS, shield=True), suppress(RefoldError):
+                await undo()
+        opening.end()
+        recipe.feed.wake()
+
+
+async def _run_actors(recipe: Recipe, opening: Opening, grant: Grant, *, continues: bool) -> None:
+    header, host, given = grant.header, recipe.host, recipe.given
+    live = LiveLog(header.id, header.seed_length or 0, recipe.feed)
 
     def open_reader() -> LogReader:
         return host.store.reader(header.id)
 
-    try:
-        with trio.CancelScope(shield=True):
-            async with open_supervisor(header.id) as tree:
-                log = await _start_writer(tree, live, grant, given, host)
-                evidence = Evidence(
-                    header.id,
-                    open_reader,
-                    lambda: grant.durable_seq,
-                    partial(host.store.report, header.id),
-                )
-                clearance = await _start_invariants(tree, evidence, given.invariants)
-                make = _instances(log, clearance, given, host, open_reader, listeners)
-                source: StartSource = "startup" if live.session.header is None else "resume"
-                loop = AgentLoop(log, make, source, continues=continues)
-                ref = await tree.start(loop.run, spec=_LOOP)
-                opened = Opened(log, loop, ref, tree, grant.durability)
-                task_status.started(opened)
-                await opened.stop.wait()
-                await loop.cancel(EndReason("disposed"))
-    except Exception as failure:
-        if opened is None:
-            raise
-        cause = _cause_of(failure)
-        opened.failure.append(cause)
-        if isinstance(cause, PASSING):
-            _log.warning("session %s waits for its store: %s", header.id, cause)
-            feed.interruption = cause
-        else:
-            _log.error("session %s has ended: %s", header.id, cause)
-            feed.end(cause)
-    finally:
-        if opened is not None:
-            opened.stopped.set()
-            feed.wake()
+    async with open_supervisor(header.id) as tree:
+        opening.tree = tree
+        log = await _start_writer(tree, live, grant, given, host)
+        report = partial(host.store.report, header.id)
+        evidence = Evidence(header.id, open_reader, lambda: grant.durable_seq, report)
+        clearance = await _start_invariants(tree, evidence, given.invariants)
+        make = _instances(log, clearance, given, host, open_reader, recipe.listeners)
+        source: StartSource = "startup" if live.session.header is None else "resume"
+        loop = AgentLoop(log, make, source, continues=continues)
+        ref = await tree.start(loop.run, spec=_LOOP)
+        life = (opening.stop, opening.stopped, opening.failure)
+        opening.begin(Opened(header, log, loop, ref, tree, grant.durability, *life))
+        await opening.stop.wait()
+        await loop.cancel(EndReason("disposed"))
 
 
 def _cause_of(failure: Exception) -> Exception:
@@ -177,22 +271,24 @@ async def _start_writer(
 ) -> SessionLog:
     spec = Spec("log writer", mailbox=64, shutdown=30)
     check = partial(_check_history, live, grant, given, host)
-    writer = await tree.start(log_writer, live, grant, host.owner, host.clock, check, spec=spec)
-    return SessionLog(live, writer)
+    run = partial(
+        log_writer, live=live, grant=grant, owner=host.owner, clock=host.clock, check=check
+    )
+    return SessionLog(live, await tree.start(run, spec=spec))
 
 
 async def _start_invariants(
     tree: Supervisor, evidence: Evidence, mode: Invariants
-) -> Ref[Any] | None:
+) -> Ref[Clear | Report] | None:
     if mode == "off":
         return None
-    spec = Spec("invariants", mailbox=1)
-    return await tree.start(invariants, evidence, mode == "full", spec=spec)
+    run = partial(invariants, evidence=evidence, full=mode == "full")
+    return await tree.start(run, spec=Spec("invariants", mailbox=1))
 
 
 def _instances(
     log: SessionLog,
-    clearance: Ref[Any] | None,
+    clearance: Ref[Clear | Report] | None,
     given: Given,
     host: Host,
     open_reader: Callable[[], LogReader],
@@ -203,6 +299,8 @@ def _instances(
 
     def make(source: StartSource) -> LoopInstance:
         options = given.over(log.live.session.header, host.find)
+        seams = contained_seams(options.seams, log.session_id)
+        options = attrs.evolve(options, seams=seams)
         find_model, chunks = host.find_model, given.chunks
         dispatch = Dispatch(log, clearance, mode, find_model, chunks, retries, listeners)
         if log.live.sealed is not None:

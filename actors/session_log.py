@@ -7,13 +7,12 @@ The code of users gets another handle, `actors.seam_log`, which hands out no fol
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import attrs
 import trio
 
 from actors.arguments import check_callback, check_switch
-from actors.kernel import Ask, Promise, Ref
+from actors.kernel import Ask, Message, Promise, Ref
 from actors.stores import Progress
 from runtime.closing import is_real
 from runtime.envelope import Draft, Event, draft
@@ -33,8 +32,12 @@ class Committed:
     durable: Promise[int] | None
 
 
+class Writer:
+    """Stands for the log writer in the types of what it is sent."""
+
+
 @attrs.frozen
-class Append(Ask[Committed]):
+class Append(Ask[Writer, Committed]):
     drafts: tuple[Draft, ...]
     flush: bool
 
@@ -52,7 +55,7 @@ class Queued:
 
 
 @attrs.frozen
-class Queue(Ask[Queued]):
+class Queue(Ask[Writer, Queued]):
     """Append an `inbox/queued`, unless the same was said under its key before."""
 
     entry: Draft
@@ -79,31 +82,37 @@ class StepBoundary:
 
 
 @attrs.frozen
-class OpenStep(Ask[StepBoundary]):
+class OpenStep(Ask[Writer, StepBoundary]):
     turn: int
     messages: tuple[Draft, ...]
 
 
 @attrs.frozen
-class Flush(Ask[Promise[int]]):
+class Flush(Ask[Writer, Promise[int]]):
     """Promise that everything before this request is durable."""
 
 
 @attrs.frozen
-class GiveBack:
+class GiveBack(Message[Writer]):
     """When the mailbox closes, say this of why the log is given back."""
 
     reason: str
+
+
+def _raise(interrupt: KeyboardInterrupt) -> None:
+    raise interrupt
 
 
 class Feed:
     """How far one session's log has come, for everybody who waits for more of it.
 
     It outlives the parking of the session, and so do its observers; `ended` says why there will
-    never be more, `interruption` what the store refused for now.
+    never be more, `interruption` what the store refused for now. `interrupt` is told of a
+    KeyboardInterrupt that strikes in an observer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, interrupt: Callable[[KeyboardInterrupt], None] = _raise) -> None:
+        self.interrupt = interrupt
         self.progress = Progress(-1, -1)
         self.changed = trio.Event()
         self.ended: Exception | None = None
@@ -186,7 +195,7 @@ class LiveLog:
 class SessionLog:
     """Append, queue, open steps, flush and observe one session's log."""
 
-    def __init__(self, live: LiveLog, writer: Ref[Any]) -> None:
+    def __init__(self, live: LiveLog, writer: Ref[Append | OpenStep | Flush]) -> None:
         self.live = live
         self._writer = writer
 
@@ -256,9 +265,9 @@ class SessionLog:
         promise = await self._writer.ask(Flush())
         return await promise.wait()
 
-    async def give_back(self, reason: str) -> None:
-        """Say why the log will be given back, for its `session/released`."""
-        await self._writer.tell(GiveBack(reason))
+    def give_back(self, reason: str) -> None:
+        """Say why the log will be given back, for its `session/released`; raises `MailboxFull`."""
+        self._writer.tell_nowait(GiveBack(reason))
 
     def observe(self, callback: Callable[[Event], None]) -> Callable[[], None]:
         """Call `callback` with each event after its commit, in order; returns how to stop it.

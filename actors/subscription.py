@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+import trio
+
+from actors.same_run import check_same_run
 from actors.session_log import Feed
 from runtime.envelope import Event, decode_line
 from runtime.storage.framing import Record
@@ -25,8 +28,15 @@ class Subscription:
     """
 
     def __init__(
-        self, feed: Feed, open_reader: Callable[[], LogReader], from_seq: int, *, durable: bool
+        self,
+        feed: Feed,
+        open_reader: Callable[[], LogReader],
+        from_seq: int,
+        *,
+        durable: bool,
+        run: trio.lowlevel.TrioToken,
     ) -> None:
+        self._run = run
         self._feed, self._open_reader, self._from_seq = feed, open_reader, from_seq
         self._durable = durable
         self._reader: LogReader | None = None
@@ -37,6 +47,7 @@ class Subscription:
 
     async def __anext__(self) -> Event:
         """The next event, once it is there."""
+        check_same_run(self._run)
         while True:
             changed = self._feed.changed
             self._fill()

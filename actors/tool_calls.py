@@ -21,8 +21,9 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
-from actors.kernel import sole_error
+from actors.kernel import open_flat_nursery
 from actors.seams import CallView, Deny, Seams, consult
 from actors.session_log import Committed, SessionLog, StepBoundary
 from actors.tools import Abandoned, Outcome, Tool, run_tool
@@ -147,28 +148,23 @@ class ToolRunner:
         """Start each call in its turn, once there is a place for it, and wait for all."""
         places = trio.Semaphore(SIDE_BY_SIDE)
 
+        @enable_ki_protection
         async def finish(started: _Started) -> None:
             committed = await self._finish(started, group, extra)
             places.release()
             if committed.durable is not None:
                 await committed.durable.wait()
 
-        try:
-            async with trio.open_nursery() as nursery:
-                for call in calls:
-                    await places.acquire()
-                    if group.failures:
-                        break
-                    started = await self._start(call, group)
-                    if started is not None:
-                        nursery.start_soon(finish, started)
-                    else:
-                        places.release()
-        except BaseExceptionGroup as errors:
-            error = sole_error(errors)
-            if error is errors:
-                raise
-            raise error from error.__cause__
+        async with open_flat_nursery() as nursery:
+            for call in calls:
+                await places.acquire()
+                if group.failures:
+                    break
+                started = await self._start(call, group)
+                if started is not None:
+                    nursery.start_soon(finish, started)
+                else:
+                    places.release()
 
     async def _start(self, call: _Call, group: _Group) -> _Started | None:
         """Log a call as started; None for one that is refused, or where a seam has failed."""
@@ -201,7 +197,7 @@ class ToolRunner:
 
     async def _finish(self, started: _Started, group: _Group, extra: _Context) -> Committed:
         """Body and seams of a started call; returns its result, on its way to disk if need be."""
-        call = started.call
+        call, session = started.call, self.log.session_id
         try:
             await trio.lowlevel.checkpoint_if_cancelled()
             if started.committed.durable is not None:
@@ -209,8 +205,11 @@ class ToolRunner:
         except trio.Cancelled:
             await self._commit_result(_result(call, _NEVER_STARTED, started.seq), flush=False)
             raise
-        outcome = await run_tool(started.tool, call.view.arguments, self.abandoned)
+        outcome = await run_tool(started.tool, call.view.arguments, self.abandoned, session=session)
         result, context = _result(call, outcome, started.seq), _context(call, outcome)
+        if outcome.error is not None and outcome.error.code == "ABORTED":
+            # It did not stop when the turn was cancelled. The turn's closing does not know that.
+            return await self._commit_result(result, flush=False)
         try:
             for seam in self.seams.post_tool:
                 outcome = await consult("post_tool", seam, call.view, outcome)

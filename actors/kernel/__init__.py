@@ -1,4 +1,4 @@
-"""The actor kernel: async functions with bounded mailboxes, owned by supervisors (design 3.1)."""
+"""The actor kernel: async functions with bounded mailboxes, owned by supervisors."""
 
 from actors.kernel.errors import (
     ActorCrashed,
@@ -7,11 +7,22 @@ from actors.kernel.errors import (
     MailboxFull,
     RestartLimit,
 )
-from actors.kernel.mailbox import Ask, Mail, Mailbox, Promise, Ref, waiting, waiting_chain
-from actors.kernel.spec import Spec, sole_error
+from actors.kernel.mailbox import (
+    Ask,
+    Mail,
+    Mailbox,
+    Message,
+    Promise,
+    Ref,
+    waiting,
+    waiting_chain,
+)
+from actors.kernel.nursery import PROGRAM_ENDS, open_flat_nursery, sole_error
+from actors.kernel.spec import Spec
 from actors.kernel.supervisor import ActorSnapshot, Supervisor, open_supervisor
 
 __all__ = [
+    "PROGRAM_ENDS",
     "ActorCrashed",
     "ActorSnapshot",
     "ActorStopped",
@@ -20,11 +31,13 @@ __all__ = [
     "Mail",
     "Mailbox",
     "MailboxFull",
+    "Message",
     "Promise",
     "Ref",
     "RestartLimit",
     "Spec",
     "Supervisor",
+    "open_flat_nursery",
     "open_supervisor",
     "sole_error",
     "waiting",

@@ -39,7 +39,7 @@ class MailboxFull(Refused):
     actor: str
 
     def __str__(self) -> str:
-        return f"the mailbox of {self.actor} is full; wait for it with `tell`, or send less"
+        return f"the mailbox of {self.actor} is full; send less, or later"
 
 
 @attrs.define(eq=False)

@@ -1,4 +1,4 @@
-"""Mailboxes and the references that fill them (design 3.1).
+"""Mailboxes and the references that fill them.
 
 A mailbox is bounded and belongs to the supervisor, not to the actor's task: a memory channel
 discards what is buffered when its receiver closes, and a lost ask would hang its sender for ever.
@@ -7,20 +7,17 @@ It outlives a crash: the message in hand fails, the rest waits for the restarted
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from actors.kernel.errors import ActorCrashed, ActorStopped, AskCycle, MailboxFull
 
+To = TypeVar("To")
 R = TypeVar("R")
-M = TypeVar("M")
-
-Size: TypeAlias = "int | Literal['latest']"
-"""How many messages may wait; `latest` keeps one, the newest, for displays of progress."""
 
 
 @attrs.define(eq=False)
@@ -40,8 +37,19 @@ def waiting() -> tuple[Hop, ...]:
     return tuple(hop for hop in waiting_chain.get() if not hop.over)
 
 
-class Ask(Generic[R]):
+class Message(Generic[To]):
+    """The base of what an actor is sent. `To` says which: a class that stands for its kind.
+
+    A type check refuses the message of one actor in the mailbox of another.
+    """
+
+
+class Ask(Message[To], Generic[To, R]):
     """The base of a message that is answered; `R` is the type of the reply."""
+
+
+M = TypeVar("M", bound=Message[Any])
+M_co = TypeVar("M_co", bound=Message[Any], covariant=True)
 
 
 class Promise(Generic[R]):
@@ -108,19 +116,17 @@ class Mail(Generic[M]):
 class Mailbox(Generic[M]):
     """An actor's queue, as the actor sees it: `async for mail in mailbox`.
 
-    Iteration ends once the mailbox is closed and empty. `lost` counts tells that nobody took.
+    `size` is how many may wait. Iteration ends once the mailbox is closed and empty. `lost` counts
+    tells that nobody took.
     """
 
-    def __init__(self, actor: str, size: Size, dead_letter: Callable[[str, Any], None]) -> None:
+    def __init__(self, actor: str, size: int) -> None:
         self.actor = actor
         self.lost = 0
         self.taken_at: float | None = None
         self.queued: set[Promise[Any]] = set()
         self.in_hand: set[Promise[Any]] = set()
-        self._newest_wins = size == "latest"
-        capacity = 1 if size == "latest" else size
-        self._send, self._receive = trio.open_memory_channel[Mail[M]](capacity)
-        self._dead_letter = dead_letter
+        self._send, self._receive = trio.open_memory_channel[Mail[M]](size)
         self._ended: Exception | None = None
         self._hops: list[Hop] = []
 
@@ -178,14 +184,12 @@ class Mailbox(Generic[M]):
         self._send.close()
 
     def end(self, crash: Exception | None) -> None:
-        """The actor is gone, by stop or by `crash`: fail every ask, count and hand over tells."""
+        """The actor is gone, by stop or by `crash`: fail every ask and count every lost tell."""
         error = ActorStopped(self.actor) if crash is None else _crash_of(self.actor, crash)
         self._ended = error
         self._at_rest()
         while (mail := self._drained()) is not None:
-            if mail.reply is None:
-                self.lost += 1
-                self._dead_letter(self.actor, mail.message)
+            self.lost += mail.reply is None
         _fail_all(self.queued | self.in_hand, error)
         self._send.close()
         self._receive.close()
@@ -198,10 +202,6 @@ class Mailbox(Generic[M]):
 
     async def put(self, mail: Mail[M]) -> None:
         self._refuse_when_ended()
-        if self._newest_wins:
-            await trio.lowlevel.checkpoint()
-            self.put_nowait(mail)
-            return
         try:
             await self._send.send(mail)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -209,9 +209,6 @@ class Mailbox(Generic[M]):
 
     def put_nowait(self, mail: Mail[M]) -> None:
         self._refuse_when_ended()
-        if self._newest_wins and (displaced := self._drained()) is not None:
-            self.lost += displaced.reply is None
-            displaced.fail(MailboxFull(self.actor))
         try:
             self._send.send_nowait(mail)
         except trio.WouldBlock:
@@ -233,25 +230,29 @@ def _crash_of(actor: str, crash: Exception) -> ActorCrashed:
     return error
 
 
-class Ref(Generic[M]):
-    """Where others send an actor its messages."""
+class Ref(Generic[M_co]):
+    """Where others send an actor its messages; `M_co` are the messages that it takes.
 
-    def __init__(self, mailbox: Mailbox[M]) -> None:
+    Covariant, since that is how a union of messages for one actor becomes `Message[To]`.
+    """
+
+    def __init__(self, mailbox: Mailbox[Any]) -> None:
         self._mailbox = mailbox
 
     @property
     def actor(self) -> str:
         return self._mailbox.actor
 
-    async def tell(self, message: M) -> None:
+    async def tell(self: Ref[Message[To]], message: Message[To]) -> None:
         """Queue a message, waiting for room; cancelled while waiting, nothing was sent."""
         await self._mailbox.put(Mail(message))
 
-    def tell_nowait(self, message: M) -> None:
+    def tell_nowait(self: Ref[Message[To]], message: Message[To]) -> None:
         """Queue a message or raise `MailboxFull`."""
         self._mailbox.put_nowait(Mail(message))
 
-    async def ask(self, message: Ask[R]) -> R:
+    @enable_ki_protection
+    async def ask(self: Ref[Message[To]], message: Ask[To, R]) -> R:
         """Send and wait for the reply; raises what the actor answered, or that it is gone.
 
         Raises `AskCycle` at once where the actor waits, however indirectly, for this very task.
@@ -259,25 +260,27 @@ class Ref(Generic[M]):
         """
         return await (await self._post(message)).wait()
 
-    async def ask_whole(self, message: Ask[R]) -> R:
+    @enable_ki_protection
+    async def ask_whole(self: Ref[Message[To]], message: Ask[To, R]) -> R:
         """As `ask`, but not cancellable once the message is queued.
 
         A cancelled caller knows that nothing happened; one that gets the reply has it, and meets
-        a pending cancellation at its next checkpoint.
+        a pending cancellation at its next checkpoint. It is for replies that wait for nothing but
+        memory: the shield ends with the reply, and with the actor at the latest.
         """
         reply = await self._post(message)
         with trio.CancelScope(shield=True):
             await reply.settled()
         return reply.result()
 
-    async def _post(self, message: Ask[R]) -> Promise[R]:
+    async def _post(self: Ref[Message[To]], message: Ask[To, R]) -> Promise[R]:
         chain = waiting()
         names = [hop.actor for hop in chain]
         if self.actor in names:
             raise AskCycle((*names[names.index(self.actor) :], self.actor))
         reply: Promise[R] = Promise(self._mailbox.queued)
         try:
-            await self._mailbox.put(Mail(cast("M", message), reply, chain))
+            await self._mailbox.put(Mail(message, reply, chain))
         except BaseException:
             self._mailbox.queued.discard(reply)
             raise

@@ -1,4 +1,4 @@
-"""What a supervisor knows of a child before it starts, and how it restarts one (design 3.1)."""
+"""What a supervisor knows of a child before it starts, and how it restarts one."""
 
 from __future__ import annotations
 
@@ -10,27 +10,25 @@ import attrs
 import trio
 
 from actors.kernel.errors import RestartLimit
-from actors.kernel.mailbox import Size
+from actors.kernel.nursery import sole_error
 
-Restart: TypeAlias = Literal["never", "on-failure", "always"]
+Restart: TypeAlias = Literal["never", "on-failure"]
 
 
 @attrs.frozen
 class Spec:
     """A child's name, mailbox and place among its supervisor's decisions.
 
-    `shutdown` is how many seconds it may take to stop. More than `limit` restarts within `period`
-    seconds are given up. The wait before a restart doubles from `backoff[0]` to `backoff[1]`
-    seconds. Crashes of the classes in `fatal` are not mended by a restart, so there is none. A
-    `significant` child ends its supervisor when it finishes; one that fails for good
-    always does.
+    `mailbox` is how many messages may wait. `shutdown` is how many seconds it may take to stop.
+    More than `limit` restarts within `period` seconds are given up. The wait before a restart
+    doubles from `backoff[0]` to `backoff[1]` seconds. Crashes of the classes in `fatal` are not
+    mended by a restart, so there is none. A child that fails for good ends its supervisor.
     """
 
     name: str
-    mailbox: Size = 16
+    mailbox: int = 16
     shutdown: float = 5.0
     restart: Restart = "never"
-    significant: bool = False
     limit: int = 3
     period: float = 60.0
     backoff: tuple[float, float] = (1.0, 30.0)
@@ -40,33 +38,33 @@ class Spec:
 async def restarting(
     spec: Spec,
     run: Callable[[], Awaitable[None]],
+    has_started: Callable[[], bool],
     jitter: Callable[[], float],
     on_crash: Callable[[Exception], None],
 ) -> None:
-    """Run a child until it finishes for good, as often as its spec allows.
+    """Run a child until it finishes, and after a crash again, as often as its spec allows.
 
     `jitter` gives numbers in [0, 1); a wait is between half and the whole of its backoff. Raises
-    the crash of a child that is never restarted, and `RestartLimit` from the last crash of one
-    that crashed too often. Cancelled, it does not restart.
+    the crash of a child that is never restarted or had not started yet, and `RestartLimit` from
+    the last crash of one that crashed too often. Cancelled, it does not restart.
     """
     restarts: deque[float] = deque()
     while True:
-        crash: Exception | None = None
         try:
-            await run()
-        except Exception as error:  # noqa: BLE001 - a supervisor is there to see any crash
-            crash = sole_crash(error)
-        if crash is None and spec.restart != "always":
-            return
-        if crash is not None:
-            if spec.restart == "never" or isinstance(crash, spec.fatal):
-                raise crash
-            on_crash(crash)
+            return await run()
+        except Exception as error:  # a supervisor is there to see any crash
+            found = sole_error(error)
+            crash = found if isinstance(found, Exception) else error
+            if spec.restart == "never" or isinstance(crash, spec.fatal) or not has_started():
+                if crash is error:
+                    raise
+                raise crash from crash.__cause__
+        on_crash(crash)
         _count(restarts, spec, crash)
         await trio.sleep(_wait(spec, len(restarts)) * (1 - jitter() / 2))
 
 
-def _count(restarts: deque[float], spec: Spec, crash: Exception | None) -> None:
+def _count(restarts: deque[float], spec: Spec, crash: Exception) -> None:
     now = trio.current_time()
     while restarts and restarts[0] <= now - spec.period:
         restarts.popleft()
@@ -79,20 +77,3 @@ def _wait(spec: Spec, count: int) -> float:
     low, high = spec.backoff
     wait: float = low * 2 ** (count - 1)
     return min(high, wait)
-
-
-def sole_crash(error: Exception) -> Exception:
-    """The one error in a group that is not a cancellation, else the error itself."""
-    if not isinstance(error, BaseExceptionGroup):
-        return error
-    found = sole_error(error)
-    return found if isinstance(found, Exception) else error
-
-
-def sole_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """As `sole_crash`, for any group."""
-    _, errors = group.split(trio.Cancelled)
-    found: BaseException | None = errors
-    while isinstance(found, BaseExceptionGroup) and len(found.exceptions) == 1:
-        found = found.exceptions[0]
-    return group if found is None else found

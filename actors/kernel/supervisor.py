@@ -1,9 +1,12 @@
-"""Supervisors: they own children, restart them, and stop them in reverse order (design 3.1).
+"""Supervisors: they own children, restart them, and stop them in reverse order.
 
 A cancelled nursery cancels all its children at once. Here each child runs shielded in a scope of
 its own that only its supervisor cancels, so that a log writer is still there when the actors
 above it write their last events. One-for-one is what a supervisor does; one-for-all and
 rest-for-one are made by nesting: an actor that opens a supervisor restarts with all below it.
+
+Children run protected from KeyboardInterrupt: it would break them off between any two
+instructions. A Ctrl-C goes to Trio's main task instead, and comes here as an orderly stop.
 """
 
 from __future__ import annotations
@@ -12,19 +15,30 @@ import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import attrs
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from actors.kernel.errors import ActorStopped
-from actors.kernel.mailbox import Mailbox, Ref, waiting_chain
-from actors.kernel.spec import Spec, restarting, sole_crash, sole_error
+from actors.kernel.mailbox import Mailbox, Message, Ref, waiting_chain
+from actors.kernel.nursery import open_flat_nursery
+from actors.kernel.spec import Spec, restarting
 
 _log = logging.getLogger("refold")
 
+M = TypeVar("M", bound=Message[Any])
+
 State: TypeAlias = Literal["starting", "running", "restarting", "stopping", "ended"]
-DeadLetter: TypeAlias = Callable[[str, Any], None]
+
+
+class Actor(Protocol[M]):
+    """An async function that serves a mailbox, once it has said that it has started."""
+
+    def __call__(
+        self, mailbox: Mailbox[M], /, *, task_status: trio.TaskStatus[None]
+    ) -> Awaitable[None]: ...
 
 
 @attrs.frozen
@@ -43,12 +57,47 @@ class ActorSnapshot:
 
 @attrs.define(eq=False)
 class _Child:
+    """A child and how far it has come; it is the `task_status` that its actor is given, too."""
+
     spec: Spec
     mailbox: Mailbox[Any]
     scope: trio.CancelScope = attrs.field(factory=lambda: trio.CancelScope(shield=True))
+    settled: trio.Event = attrs.field(factory=trio.Event)
     ended: trio.Event = attrs.field(factory=trio.Event)
     state: State = "starting"
+    has_started: bool = False
+    failed_start: Exception | None = None
     restarts: int = 0
+
+    def started(self, value: None = None) -> None:  # noqa: ARG002 - nothing is told
+        self.state, self.has_started = "running", True
+        self.settled.set()
+
+    def crashed(self, crash: Exception) -> None:
+        _log.warning("%s failed and is restarted: %s", self.mailbox.actor, crash)
+        self.restarts += 1
+        self.state = "restarting"
+        self.mailbox.crashed(crash)
+
+    def end(self, crash: Exception | None) -> None:
+        self.state = "ended"
+        self.mailbox.end(crash)
+        self.ended.set()
+        self.settled.set()
+
+    async def stop(self) -> None:
+        """Close the mailbox and wait; whoever takes longer than its time is cancelled and named."""
+        if self.ended.is_set():
+            return
+        self.state = "stopping"
+        self.mailbox.close()
+        with trio.move_on_after(self.spec.shutdown):
+            await self.ended.wait()
+            return
+        late = f"{self.mailbox.actor} did not stop in {self.spec.shutdown:g} s"
+        _log.warning("%s and is cancelled", late)
+        self.scope.cancel(reason=late)
+        await self.ended.wait()
 
     def snapshot(self) -> ActorSnapshot:
         queue, taken_at = self.mailbox.statistics(), self.mailbox.taken_at
@@ -67,147 +116,89 @@ class _Child:
 class Supervisor:
     """Starts children, restarts them as their specs say, and stops them."""
 
-    def __init__(
-        self, name: str, nursery: trio.Nursery, jitter: Callable[[], float], dead: DeadLetter
-    ) -> None:
+    def __init__(self, name: str, nursery: trio.Nursery, jitter: Callable[[], float]) -> None:
         self.name = name
-        self._nursery, self._jitter, self._dead_letter = nursery, jitter, dead
+        self._nursery, self._jitter = nursery, jitter
         self._children: list[_Child] = []
         self._stopping = False
-        self.body = trio.CancelScope()
 
-    async def start(
-        self, actor: Callable[..., Awaitable[None]], *arguments: object, spec: Spec
-    ) -> Ref[Any]:
-        """Start `actor(mailbox, *arguments, task_status=...)` and wait until it says started.
+    async def start(self, actor: Actor[M], *, spec: Spec) -> Ref[M]:
+        """Start `actor(mailbox, task_status=...)` and wait until it says started.
 
-        Raises what the actor raised before that; `ActorStopped` once stopping has begun.
+        Raises what the actor raised before that; `ActorStopped` once stopping has begun. Whoever
+        stops waiting has the child cancelled.
         """
         if self._stopping:
             raise ActorStopped(self.name)
-        mailbox: Mailbox[Any] = Mailbox(f"{self.name}/{spec.name}", spec.mailbox, self._dead_letter)
+        mailbox: Mailbox[M] = Mailbox(f"{self.name}/{spec.name}", spec.mailbox)
         child = _Child(spec, mailbox)
         self._children.append(child)
-        await self._nursery.start(self._keep, child, actor, arguments)
+        # Not `nursery.start`: where its caller is torn out of the wait, it goes on waiting for a
+        # child that is shielded and whom nobody knows, for ever.
+        self._nursery.start_soon(self._keep, child, actor)
+        try:
+            await child.settled.wait()
+        except BaseException:
+            child.scope.cancel(reason=f"nobody waits for {mailbox.actor} to start")
+            raise
+        if child.failed_start is not None:
+            raise child.failed_start
+        if not child.has_started:
+            raise ActorStopped(mailbox.actor)
         return Ref(mailbox)
 
-    async def _keep(
-        self,
-        child: _Child,
-        actor: Callable[..., Awaitable[None]],
-        arguments: tuple[object, ...],
-        *,
-        task_status: trio.TaskStatus[None],
-    ) -> None:
-        started = _Started(child, task_status)
+    @enable_ki_protection
+    async def _keep(self, child: _Child, actor: Actor[M]) -> None:
         crash: Exception | None = None
 
         async def run() -> None:
             waiting_chain.set(())
-            child.state = "restarting" if started.said else "starting"
-            try:
-                await actor(child.mailbox, *arguments, task_status=started)
-            except Exception as error:
-                if not started.said:
-                    raise _NeverStarted(error) from error
-                raise
+            child.state = "restarting" if child.has_started else "starting"
+            await actor(child.mailbox, task_status=child)
 
         try:
             with child.scope:
-                await restarting(child.spec, run, self._jitter, self._on_crash(child))
-        except _NeverStarted as failed:
-            raise sole_crash(failed.error) from failed.error.__cause__
+                await restarting(
+                    child.spec, run, lambda: child.has_started, self._jitter, child.crashed
+                )
         except Exception as error:
             crash = error
-            raise  # escalation: it ends the nursery, and with it the supervisor's block
+            if child.has_started:
+                raise  # escalation: it ends the nursery, and with it the supervisor's block
+            child.failed_start = error  # a failed start is its starter's
         finally:
-            child.state = "ended"
-            child.mailbox.end(crash)
-            child.ended.set()
-        if child.spec.significant:
-            self.body.cancel(reason=f"{child.mailbox.actor} finished")
-
-    def _on_crash(self, child: _Child) -> Callable[[Exception], None]:
-        def crashed(crash: Exception) -> None:
-            _log.warning("%s failed and is restarted: %s", child.mailbox.actor, crash)
-            child.restarts += 1
-            child.state = "restarting"
-            child.mailbox.crashed(crash)
-
-        return crashed
+            child.end(crash)
 
     async def stop(self) -> None:
         """Stop every child, last started first; takes at most their shutdown times together."""
         self._stopping = True
         with trio.CancelScope(shield=True):
             for child in reversed(self._children):
-                await _stop(child)
+                await child.stop()
+
+    def cancel(self, reason: str) -> None:
+        """Cancel every child at once, in no order: for whoever has no time left."""
+        self._stopping = True
+        for child in self._children:
+            child.scope.cancel(reason=reason)
 
     def snapshot(self) -> tuple[ActorSnapshot, ...]:
         """Every child, in start order."""
         return tuple(child.snapshot() for child in self._children)
 
 
-class _NeverStarted(BaseException):
-    """Carries a failed start past `restarting`, which would try again, to who asked for it."""
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-
-@attrs.define(eq=False)
-class _Started:
-    """Remembers whether an actor got as far as `started`: a failed start is its starter's."""
-
-    _child: _Child
-    _task_status: trio.TaskStatus[None]
-    said: bool = False
-
-    def started(self, value: None = None) -> None:
-        self._child.state = "running"
-        if not self.said:
-            self.said = True
-            self._task_status.started(value)
-
-
-async def _stop(child: _Child) -> None:
-    if not child.ended.is_set():
-        child.state = "stopping"
-    child.mailbox.close()
-    with trio.move_on_after(child.spec.shutdown):
-        await child.ended.wait()
-    if not child.ended.is_set():
-        child.scope.cancel(reason=f"{child.spec.name} did not stop in {child.spec.shutdown} s")
-        await child.ended.wait()
-
-
-def _log_dead_letter(actor: str, message: object) -> None:
-    _log.info("%s stopped before it took %s", actor, type(message).__name__)
-
-
 @asynccontextmanager
 async def open_supervisor(
-    name: str,
-    *,
-    jitter: Callable[[], float] = random.random,
-    dead_letter: DeadLetter = _log_dead_letter,
+    name: str, *, jitter: Callable[[], float] = random.random
 ) -> AsyncIterator[Supervisor]:
     """A supervisor whose children are stopped in order when the block is left, however it is left.
 
-    A child that fails for good cancels the block and is raised from it; a significant child that
-    finishes only ends it. One error is raised as itself, several as a group. `jitter` spreads
-    restarts; `dead_letter` is given the actor and message of each tell that nobody took.
+    A child that fails for good cancels the block and is raised from it. One error is raised as
+    itself, several as a group. `jitter` spreads restarts.
     """
-    try:
-        async with trio.open_nursery() as nursery:
-            supervisor = Supervisor(name, nursery, jitter, dead_letter)
-            try:
-                with supervisor.body:
-                    yield supervisor
-            finally:
-                await supervisor.stop()
-    except BaseExceptionGroup as group:
-        error = sole_error(group)
-        if error is group:
-            raise
-        raise error from error.__cause__
+    async with open_flat_nursery() as nursery:
+        supervisor = Supervisor(name, nursery, jitter)
+        try:
+            yield supervisor
+        finally:
+            await supervisor.stop()

@@ -101,11 +101,11 @@ class Committer:
         self._queue.put(work)
 
     async def stop(self) -> None:
-        """Let the thread finish what is enqueued and end it."""
+        """Let the thread finish what is enqueued and end it; cancelled, it ends by itself."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._queue.put(None)
-            with trio.move_on_after(STOP_SECONDS, shield=True):
+            with trio.move_on_after(STOP_SECONDS):
                 await trio.to_thread.run_sync(thread.join, abandon_on_cancel=True)
                 return
             _log.error("the committer did not end within %g s; its disk may hang", STOP_SECONDS)

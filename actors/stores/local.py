@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Protocol, TypeVar
 
 import trio
 
+from actors.bodies import patiently
 from actors.stores.committer import Committer, Outcome, Statistics, Work
 from actors.stores.contract import Grant, Progress
 from runtime.envelope import Event, decode_line
@@ -26,7 +30,12 @@ _log = logging.getLogger("refold")
 
 T = TypeVar("T")
 
-Runner = Callable[[Callable[[], Any]], Awaitable[Any]]
+
+class Runner(Protocol):
+    """How a store does its work; `undo` takes back what came of it too late."""
+
+    async def __call__(self, work: Callable[[], T], undo: Callable[[T], object] = ..., /) -> T: ...
+
 
 SYNC_SECONDS = 30.0
 """A sync that takes longer counts as failed: nobody knows what its disk will do."""
@@ -35,13 +44,57 @@ SLICES = 3
 """The clock goes on while a process is stopped; its disk has the other slices then."""
 
 
-async def _inline(work: Callable[[], T]) -> T:
+def _keep(_value: object) -> None:
+    """What is late may stand."""
+
+
+def _close(log: Log) -> None:
+    log.close()
+
+
+async def _inline(work: Callable[[], T], _undo: Callable[[T], object] = _keep, /) -> T:
     """Memory does not wait, and must not: a virtual clock jumps while a thread works."""
     return work()
 
 
-async def _in_thread(work: Callable[[], T]) -> T:
-    return await trio.to_thread.run_sync(work)
+async def _in_thread(work: Callable[[], T], undo: Callable[[T], object] = _keep, /) -> T:
+    """Work in a thread; a cancelled wait is over when what came of it is undone there.
+
+    Patience with a disk has an end, though. A thread that hangs is left to itself, and undoes what
+    it brings when nobody has it any more: a log would stay locked.
+    """
+    begun, left = threading.Event(), threading.Event()
+    late, lock = list[T](), threading.Lock()
+    ended, run_here = trio.Event(), trio.lowlevel.current_trio_token()
+
+    def run() -> T:
+        with lock:
+            if left.is_set():
+                raise CancelledError  # nobody is there to see it
+            begun.set()
+        try:
+            value = work()
+            with lock:
+                if not left.is_set():
+                    late.append(value)
+                    return value
+            undo(value)
+            return value
+        finally:
+            with suppress(trio.RunFinishedError):
+                run_here.run_sync_soon(ended.set)
+
+    try:
+        return await trio.to_thread.run_sync(run, abandon_on_cancel=True)
+    except BaseException as error:  # also a KeyboardInterrupt, which tears the main task out of it
+        with lock:
+            left.set()
+        for value in late:  # it was just done
+            undo(value)
+        if begun.is_set() and isinstance(error, trio.Cancelled):
+            with patiently():
+                await ended.wait()
+        raise
 
 
 class LocalGrant:
@@ -132,7 +185,7 @@ class LocalGrant:
     async def _until(self, reached: Callable[[], bool]) -> None:
         """Wait until it is reached or the time for a sync is over."""
         for _ in range(SLICES):  # a process that is stopped and goes on loses one of them
-            with trio.move_on_after(SYNC_SECONDS / SLICES, shield=True):
+            with trio.move_on_after(SYNC_SECONDS / SLICES):
                 while not reached():
                     await self._changed.wait()
                 return
@@ -168,22 +221,24 @@ class EmbeddedStore:
         return self._committer.statistics
 
     async def create(self, header: SessionHeader) -> Grant:
-        log = await self._run(lambda: self.sessions.create(header))
+        log = await self._run(lambda: self.sessions.create(header), _close)
         return LocalGrant(log, self._committer)
 
     async def acquire(self, session_id: str) -> Grant:
-        log = await self._run(lambda: self.sessions.open(session_id))
+        log = await self._run(lambda: self.sessions.open(session_id), _close)
         return LocalGrant(log, self._committer)
 
     async def fork(self, source: str, at: int | None, header: SessionHeader) -> None:
-        await self._run(lambda: self.sessions.fork(source, at, header))
+        def remove(_forked: object) -> None:
+            self.sessions.delete(header.id)
+
+        await self._run(lambda: self.sessions.fork(source, at, header), remove)
 
     async def delete(self, session_id: str) -> None:
         await self._run(lambda: self.sessions.delete(session_id))
 
     async def list(self) -> list[str]:
-        ids: list[str] = await self._run(self.sessions.list)
-        return ids
+        return await self._run(self.sessions.list)
 
     def reader(self, session_id: str) -> LogReader:
         return self.sessions.reader(session_id)

@@ -1,7 +1,7 @@
 """Running one tool call: from argument text to the blocks that the model is shown.
 
-Design 3.4, steps 9 and 10. Whatever a body does, short of an exception that is no `Exception`,
-becomes an `Outcome` that a log can hold: every started call gets its result.
+Whatever a body does, short of a KeyboardInterrupt, becomes an `Outcome` that a log can hold: every
+started call gets its result, also one that does not stop when it is told to.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import inspect
 import json
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import attrs
 import orjson
 import trio
 
+from actors.bodies import DidNotStop, Escaped, call_plainly, run_body
 from actors.tools.definition import Tool
 from runtime import codec
 from runtime.events import ToolError
@@ -38,21 +40,28 @@ class Outcome:
 
 @attrs.define
 class Abandoned:
-    """Counts threads that went on after their call had ended; their results are discarded."""
+    """Counts bodies, threads and tasks, that went on after their call had ended and have ended now.
+
+    Their results were discarded.
+    """
 
     count: int = 0
 
 
-async def run_tool(tool: Tool, arguments: str, abandoned: Abandoned | None = None) -> Outcome:
-    """Call `tool` with the raw argument text of a model.
+async def run_tool(
+    tool: Tool, arguments: str, abandoned: Abandoned | None = None, *, session: str = "-"
+) -> Outcome:
+    """Call `tool` with the raw argument text of a model; `session` is for the words of a warning.
 
     A failure is an outcome with `is_error` and one of the codes BAD_ARGUMENTS, TOOL_FAILED,
-    TOOL_TIMEOUT and INVALID_TOOL_OUTPUT; only what is no `Exception` is raised. A cancellation
-    from outside reaches the body and leaves as the body lets it out, inside a group too; without
-    an await in the body there is no checkpoint. A plain function is called on the Trio thread,
-    where its timeout cannot end it, or in a thread of its own, which a timeout or a cancellation
-    abandons: `abandoned` counts those that end later. Text over the tool's `max_output` loses its
-    middle.
+    TOOL_TIMEOUT, ABORTED and INVALID_TOOL_OUTPUT; only a KeyboardInterrupt is raised. A
+    cancellation from outside reaches the body and leaves as the body lets it out, inside a group
+    too; without an await in the body there is no checkpoint. A body that has not ended
+    `STOP_SECONDS` after its timeout or cancellation is left behind, and the outcome says so, also
+    to a caller that was cancelled: it meets its cancellation at its next checkpoint. A plain
+    function is called on the Trio thread, where its timeout cannot end it, or in a thread of its
+    own, which a timeout or a cancellation abandons. `abandoned` counts those that end later. Text
+    over the tool's `max_output` loses its middle.
     """
     try:
         keywords = tool.read(arguments)
@@ -64,7 +73,10 @@ async def run_tool(tool: Tool, arguments: str, abandoned: Abandoned | None = Non
     # the handler has to stand around it.
     try:
         with scope:
-            value = await _call(tool, keywords, abandoned or Abandoned())
+            name = f"tool {tool.name!r} of session {session}"
+            value = await _call(tool, keywords, abandoned or Abandoned(), name)
+    except DidNotStop as left:
+        return _did_not_stop(tool, left, timed_out=scope.cancel_called)
     except Exception as error:  # noqa: BLE001 - every error of a body is a result
         return _timed_out(tool, error) if scope.cancel_called else _failed(error)
     return _timed_out(tool) if scope.cancelled_caught else _bounded(_shown(value), tool.max_output)
@@ -86,11 +98,20 @@ def _threads() -> trio.CapacityLimiter:
         return made
 
 
-async def _call(tool: Tool, keywords: dict[str, Any], abandoned: Abandoned) -> Any:
+async def _call(tool: Tool, keywords: dict[str, Any], abandoned: Abandoned, name: str) -> Any:
     if tool.isolation == "thread":
         return await _call_in_thread(tool, keywords, abandoned)
-    value = tool.body(**keywords)
-    return await value if inspect.isawaitable(value) else value
+    value = call_plainly(partial(tool.body, **keywords))
+    if not inspect.isawaitable(value):
+        return value
+
+    async def body() -> Any:
+        return await value
+
+    def late() -> None:
+        abandoned.count += 1
+
+    return await run_body(body, name, late)
 
 
 async def _call_in_thread(tool: Tool, keywords: dict[str, Any], abandoned: Abandoned) -> Any:
@@ -98,7 +119,7 @@ async def _call_in_thread(tool: Tool, keywords: dict[str, Any], abandoned: Aband
 
     def body() -> Any:
         try:
-            return tool.body(**keywords)
+            return call_plainly(partial(tool.body, **keywords))
         finally:
             abandoned.count += left
 
@@ -144,12 +165,25 @@ def _timed_out(tool: Tool, error: Exception | None = None) -> Outcome:
     )
 
 
-def _failed(error: Exception) -> Outcome:
+def _did_not_stop(tool: Tool, left: DidNotStop, *, timed_out: bool) -> Outcome:
+    why = f"did not finish within {tool.timeout:g} s" if timed_out else "was aborted while it ran"
+    return _failure(
+        "ToolTimeout" if timed_out else "ToolAborted",
+        "TOOL_TIMEOUT" if timed_out else "ABORTED",
+        f"the tool {why}, was told to stop and did not stop within {left.seconds:g} s: it may "
+        "still be running, and what it returns is discarded; check the state of whatever it "
+        "touches before calling it again",
+    )
+
+
+def _failed(error: BaseException) -> Outcome:
+    if isinstance(error, Escaped) and error.__cause__ is not None:
+        error = error.__cause__
     name, message = _describe(error)
     return _failure(name, "TOOL_FAILED", message)
 
 
-def _describe(error: Exception) -> tuple[str, str]:
+def _describe(error: BaseException) -> tuple[str, str]:
     """The class and the text of an error; a group is its leaves."""
     leaves = list(_leaves(error))
     name = type(leaves[0] if len(leaves) == 1 else error).__name__

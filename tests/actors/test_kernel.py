@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import attrs
 import pytest
 import trio
@@ -18,13 +20,17 @@ from actors.kernel import (
 )
 
 
+class Doubler:
+    """Stands for the actor of these tests in the types of what it is sent."""
+
+
 @attrs.frozen
-class Double(Ask[int]):
+class Double(Ask[Doubler, int]):
     value: int
 
 
 @attrs.frozen
-class Break(Ask[int]):
+class Break(Ask[Doubler, int]):
     pass
 
 
@@ -96,7 +102,7 @@ async def test_children_stop_last_started_first_even_when_the_block_is_cancelled
     with trio.CancelScope() as scope:
         async with open_supervisor("tree") as tree:
             for name in ("log", "loop", "tool"):
-                await tree.start(child, name, spec=Spec(name))
+                await tree.start(partial(child, name=name), spec=Spec(name))
             scope.cancel(reason="test")
             await trio.sleep_forever()
     assert order == ["tool", "loop", "log"]
@@ -139,24 +145,27 @@ async def test_an_ask_cancelled_before_it_is_queued_leaves_nothing_behind() -> N
         assert not mailbox.queued
 
 
-class Question(Ask[str]):
+class Question(Ask[Doubler, str]):
     """Something to answer."""
 
 
-async def test_the_newest_message_of_a_display_fails_the_ask_that_it_displaces() -> None:
-    mailbox: Mailbox[object] = Mailbox("display", "latest", lambda _actor, _message: None)
-    ref = Ref(mailbox)
-    async with trio.open_nursery() as nursery:
+class Other:
+    """Stands for another actor."""
 
-        async def ask() -> None:
-            with trio.fail_after(5), pytest.raises(MailboxFull):
-                await ref.ask(Question())
 
-        nursery.start_soon(ask)
-        await trio.testing.wait_all_tasks_blocked()
-        ref.tell_nowait("newer")
-        ref.tell_nowait("newest")
-    assert mailbox.lost == 1
+class OtherQuestion(Ask[Other, str]):
+    """Something for the other one."""
+
+
+async def test_a_message_for_another_actor_is_refused_by_the_type_check() -> None:
+    """What is checked are the two ignores: they would be unused."""
+    async with open_supervisor("tree") as tree:
+        ref = await tree.start(doubler, spec=Spec("doubler"))
+        mistakes = [
+            lambda: ref.ask(OtherQuestion()),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+            lambda: ref.tell_nowait("a text"),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        ]
+    assert len(mistakes) == 2
 
 
 async def test_a_task_that_outlives_its_mail_asks_whom_it_wants() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import attrs
@@ -59,7 +60,10 @@ async def writing(store: Store, session_id: str = "s") -> AsyncIterator[SessionL
     grant = await (store.acquire(session_id) if known else store.create(header))
     live = LiveLog(session_id, grant.header.seed_length or 0)
     async with open_supervisor(session_id) as tree:
-        ref = await tree.start(log_writer, live, grant, OWNER, lambda: 7, spec=Spec("log"))
+        ref = await tree.start(
+            partial(log_writer, live=live, grant=grant, owner=OWNER, clock=lambda: 7),
+            spec=Spec("log"),
+        )
         yield SessionLog(live, ref)
 
 
@@ -243,10 +247,13 @@ class HeldGrant:
 
 async def test_flushes_that_wait_together_share_one_sync_and_appends_go_on_meanwhile() -> None:
     store = open_store("memory:")
-    held = HeldGrant(await store.create(SessionHeader("s", 0)))
+    held: Any = HeldGrant(await store.create(SessionHeader("s", 0)))
     live = LiveLog("s", 0)
     async with open_supervisor("s") as tree:
-        ref = await tree.start(log_writer, live, held, OWNER, lambda: 7, spec=Spec("log"))
+        ref = await tree.start(
+            partial(log_writer, live=live, grant=held, owner=OWNER, clock=lambda: 7),
+            spec=Spec("log"),
+        )
         log = SessionLog(live, ref)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lambda: log.append(TODO, flush=True))
@@ -264,10 +271,13 @@ async def test_flushes_that_wait_together_share_one_sync_and_appends_go_on_meanw
 
 async def test_a_cancelled_flush_withdraws_nothing() -> None:
     store = open_store("memory:")
-    held = HeldGrant(await store.create(SessionHeader("s", 0)))
+    held: Any = HeldGrant(await store.create(SessionHeader("s", 0)))
     live = LiveLog("s", 0)
     async with open_supervisor("s") as tree:
-        ref = await tree.start(log_writer, live, held, OWNER, lambda: 7, spec=Spec("log"))
+        ref = await tree.start(
+            partial(log_writer, live=live, grant=held, owner=OWNER, clock=lambda: 7),
+            spec=Spec("log"),
+        )
         log = SessionLog(live, ref)
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
@@ -283,12 +293,15 @@ async def test_a_cancelled_flush_withdraws_nothing() -> None:
 
 async def test_a_failed_sync_fails_whoever_waits_and_ends_the_writer() -> None:
     store = open_store("memory:")
-    held = HeldGrant(await store.create(SessionHeader("s", 0)), broken=True)
+    held: Any = HeldGrant(await store.create(SessionHeader("s", 0)), broken=True)
     held.go.set()
     live = LiveLog("s", 0)
     with pytest.raises(LogFailed):
         async with open_supervisor("s") as tree:
-            ref = await tree.start(log_writer, live, held, OWNER, lambda: 7, spec=Spec("log"))
+            ref = await tree.start(
+                partial(log_writer, live=live, grant=held, owner=OWNER, clock=lambda: 7),
+                spec=Spec("log"),
+            )
             log = SessionLog(live, ref)
             with trio.CancelScope(shield=True):
                 with pytest.raises(LogFailed):

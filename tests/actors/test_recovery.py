@@ -659,7 +659,7 @@ async def test_closing_an_agent_while_it_wakes_leaves_nothing_running(
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)
-            while not agent._waking.locked():
+            while agent._opening.ended:
                 await trio.lowlevel.checkpoint()
             await agent.close()
         assert outcomes in (["stopped"], ["disposed"])

@@ -5,6 +5,7 @@ The reference's own session accepts all of these events; the log writer must not
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import attrs
@@ -150,7 +151,10 @@ async def test_the_writer_refuses_exactly_the_first_event_that_breaks_a_rule(num
     grant = await open_store("memory:").create(SessionHeader("golden", 0))
     owner = Owner("test", 1, "boot")
     async with open_supervisor("golden") as tree:
-        ref = await tree.start(log_writer, live, grant, owner, lambda: 0, spec=Spec("log"))
+        ref = await tree.start(
+            partial(log_writer, live=live, grant=grant, owner=owner, clock=lambda: 0),
+            spec=Spec("log"),
+        )
         log = SessionLog(live, ref)
         for event in entry["events"]:
             if first is not None and event["seq"] == first[1]:

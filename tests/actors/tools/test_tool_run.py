@@ -146,9 +146,9 @@ def test_a_group_is_shown_as_its_leaves() -> None:
     assert _raising(two).error == ToolError("ExceptionGroup", "TOOL_FAILED")
 
 
-def test_what_is_no_exception_is_raised() -> None:
-    with pytest.raises(SystemExit):
-        _raising(SystemExit(1))
+def test_a_keyboard_interrupt_is_raised() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _raising(KeyboardInterrupt())
 
 
 async def test_a_body_that_never_returns_is_stopped_at_its_timeout(

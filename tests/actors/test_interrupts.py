@@ -1,0 +1,198 @@
+"""One everyday program, interrupted at its every step and between any two lines of refold.
+
+A strike is a real SIGINT. Trio raises its KeyboardInterrupt where it strikes, in code that is not
+protected, or else where the main task waits. Whatever it tears, the program ends with a
+KeyboardInterrupt and no group, its logs are whole, and each session can be opened again at once,
+in this very process.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+import actors
+import refold
+from actors.stores import Store, open_store
+from refold import Call, Say, Script
+from tests.agents import assert_within_rules, stored_events
+
+OURS = (str(Path(actors.__file__).parent), str(Path(refold.__file__).parent))
+LINES_IN_CI = 60
+"""How many of the lines are struck in the everyday run; by hand it is each."""
+
+Where = Path | Store
+
+HANGING = 20
+"""Seconds after which a program hangs."""
+
+
+@refold.tool
+async def look() -> str:
+    """Look."""
+    await trio.lowlevel.checkpoint()
+    return "seen"
+
+
+def reply(body: Any) -> Any:
+    return Call("look", {}) if body["messages"][-1]["role"] == "user" else Say("done")
+
+
+@pytest.fixture(autouse=True)
+def default_handlers() -> Iterator[None]:
+    """Trio takes SIGINT over only from Python's own handler; what hangs fails."""
+
+    def hangs(_number: int, _frame: FrameType | None) -> None:
+        pytest.fail("the program hangs")
+
+    kept = [
+        (signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler)),
+        (signal.SIGALRM, signal.signal(signal.SIGALRM, hangs)),
+    ]
+    yield
+    for number, handler in kept:
+        signal.signal(number, handler)
+
+
+@contextmanager
+def not_hanging() -> Iterator[None]:
+    signal.alarm(HANGING)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+
+
+async def everyday(where: Where) -> None:
+    """Start, ask, park, wake, fork, close, resume, delete and leave, in the main task."""
+    options: refold.AgentOptions = {"model": "script/m", "tools": [look]}
+    async with refold.open(where, providers=[Script(reply)]) as runtime:
+        agent = await runtime.start_agent(session_id="first", **options)
+        await agent.ask("hello")
+        await agent.park()
+        await agent.ask("still there?")
+        twin = await runtime.fork("first", **options)
+        await twin.prompt("go")
+        await agent.close()
+        agent = await runtime.resume("first", **options)
+        await twin.close()
+        await runtime.delete(twin.session_id)
+        await agent.prompt("one more")
+
+
+async def assert_opens_again(where: Where) -> None:
+    async with refold.open(where, providers=[Script(reply)]) as runtime:
+        for session in await runtime.list():
+            await (await runtime.resume(session, model="script/m")).close()
+            assert_within_rules(stored_events(runtime, session))
+
+
+@attrs.define(eq=False)
+class StepStrike(trio.abc.Instrument):
+    """Strikes before the steps `at` of Trio's tasks."""
+
+    at: tuple[int, ...]
+    count: int = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += 1
+        if self.count in self.at:
+            signal.raise_signal(signal.SIGINT)
+
+    def run(self, where: Where) -> None:
+        trio.run(everyday, where, instruments=[self])
+
+
+@attrs.define(eq=False)
+class LineStrike:
+    """Strikes before lines of refold's code on this thread, the ones numbered `at`."""
+
+    at: tuple[int, ...]
+    count: int = 0
+
+    def trace(self, frame: FrameType, event: str, _given: object) -> Any:
+        if not frame.f_code.co_filename.startswith(OURS):
+            return None
+        if event == "line":
+            self.count += 1
+            if self.count in self.at:
+                signal.raise_signal(signal.SIGINT)
+        return self.trace
+
+    def run(self, where: Where) -> None:
+        before = sys.gettrace()
+        sys.settrace(self.trace)
+        try:
+            trio.run(everyday, where)
+        finally:
+            sys.settrace(before)
+
+
+Strike = Callable[[tuple[int, ...]], StepStrike | LineStrike]
+
+
+def strike(make: Strike, at: tuple[int, ...], where: Where) -> None:
+    """Run the program, struck at these places: it ends by that, and everything is whole."""
+    with not_hanging():
+        striker = make(at)
+        with pytest.raises(KeyboardInterrupt):
+            striker.run(where)
+        trio.run(assert_opens_again, where)
+
+
+def count(make: Strike, where: Where) -> int:
+    """How many places there are in an undisturbed run."""
+    striker = make(())
+    striker.run(where)
+    return striker.count
+
+
+def test_the_program_survives_an_interrupt_at_its_every_step(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With a store in memory, which has no thread, so that each run has the same steps."""
+    steps = count(StepStrike, open_store("memory:"))
+    with capsys.disabled():
+        sys.stdout.write(f" [{steps} steps]")
+    assert steps > 100
+    for at in range(1, steps - 20):  # the order of tasks is drawn, and with it a few steps
+        strike(StepStrike, (at,), open_store("memory:"))
+
+
+def test_the_program_survives_an_interrupt_while_its_disk_works(tmp_path: Path) -> None:
+    steps = count(StepStrike, tmp_path / "whole")
+    for at in range(1, steps - 20, 9):  # which thread is first makes a few steps more or less
+        strike(StepStrike, (at,), tmp_path / str(at))
+
+
+def test_the_program_survives_a_second_and_a_third_interrupt(tmp_path: Path) -> None:
+    steps = count(StepStrike, tmp_path / "whole")
+    for at in range(5, steps - 20, 23):
+        strike(StepStrike, (at, at + 3, at + 9), tmp_path / str(at))
+
+
+def test_the_program_survives_an_interrupt_between_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = count(LineStrike, tmp_path / "whole")
+    with capsys.disabled():
+        sys.stdout.write(f" [{lines} lines]")
+    for at in range(7, lines - 100, lines // LINES_IN_CI):
+        strike(LineStrike, (at,), tmp_path / str(at))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [StepStrike, LineStrike])
+def test_the_program_survives_an_interrupt_everywhere(make: Strike, tmp_path: Path) -> None:
+    places = count(make, tmp_path / "whole")
+    for at in range(1, places - 100):
+        strike(make, (at,), tmp_path / str(at))
