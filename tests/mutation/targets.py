@@ -19,7 +19,7 @@ FOLDS = (
     "tests/runtime/test_audit.py",
     "tests/runtime/test_closing.py",
     "tests/runtime/test_golden.py",
-    "tests/runtime/test_projection.py",
+    "tests/runtime/test_request.py",
     "tests/runtime/test_session.py",
     "tests/runtime/test_session_properties.py",
 )

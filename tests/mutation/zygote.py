@@ -125,7 +125,10 @@ class Zygote:
             chosen = baseline.of_file(path)
         else:
             chosen = baseline.covering(path, mutant.line, mutant.end_line)
-        return sorted(chosen, key=lambda at: (-self._kills.get(at, 0), baseline.seconds[at]))
+        promise = {
+            at: (self._kills.get(at, 0) + 0.1) / (baseline.seconds[at] + 0.01) for at in chosen
+        }
+        return sorted(chosen, key=lambda at: -promise[at])
 
     def _reap(
         self,
