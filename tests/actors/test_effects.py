@@ -170,7 +170,7 @@ async def cancelled_while_two_wait(
     @refold.tool
     async def dig() -> str:
         """Dig."""
-        await trio.sleep_forever()
+        await trio.sleep(1_000)
         return "never"
 
     script = Script([[Call("dig", id="one"), Call("dig", id="two")], Say("done")])
