@@ -125,6 +125,8 @@ CLOSED: dict[str, tuple[Sequence[Draft], list[Any]]] = {
         [*CALLED, asked(1, 1, "a"), call(1, 1, "a")],
         [("result", 1, 1, "a", (7,)), ("result", 1, 1, "b", None), *ENDS],
     ),
+    "a start that nobody asked for": ([*IN_STEP, call(1, 1, "x")], ENDS),
+    "a result that nobody asked for": ([*IN_STEP, result(1, 1, "x")], ENDS),
     "an approval of nothing": ([*IN_STEP, asked(1, 1, "x"), decided(1, 1, "x")], ENDS),
     "a compaction between turns": ([compact(None)], [("compact/end", None, "interrupted")]),
     "a compaction in a turn": (
