@@ -140,7 +140,7 @@ def _scopes(tree: ast.Module) -> Iterator[tuple[Place | None, tuple[str, ...], N
             elif isinstance(node, ast.ClassDef):
                 yield from walk(node.body, (*scope, node.name))
             elif not scope and isinstance(node, ast.Assign | ast.AnnAssign):
-                if _assigned(node) == "__all__":
+                if _assigned(node) in ("__all__", "_log"):
                     continue
                 yield None, (*scope, _assigned(node)), node
 
