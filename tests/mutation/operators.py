@@ -93,7 +93,7 @@ def _mutant(tree: ast.Module, where: str, place: Place | None, change: _Change) 
 
 
 def _first_line(node: Node) -> int:
-    return min(int(child.lineno) for child in ast.walk(node) if hasattr(child, "lineno"))
+    return min(int(getattr(child, "lineno", 1 << 30)) for child in ast.walk(node))
 
 
 def _text(node: Node) -> str:
