@@ -100,7 +100,17 @@ def main(
     work = [(module, _mutants_of(module, only)) for module in modules]
     tests = dict.fromkeys(path for name in targets for path in TARGETS[name].tests)
     zygote = Zygote(work, jobs, report.take)
-    options = ["-q", "-s", "--tb=line", "-p", "no:cacheprovider", "-m", marks]
+    options = [
+        "-q",
+        "-s",
+        "--tb=line",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:faulthandler",
+        "-m",
+        marks,
+    ]
     pytest.main([*options, *(path for path in tests if Path(path).exists())], plugins=[zygote])
     for broken in zygote.broken:
         click.echo(f"FAILS without a change: {broken}")

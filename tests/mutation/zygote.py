@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import importlib
 import json
+import math
 import os
 import resource
 import selectors
@@ -30,12 +31,15 @@ import pytest
 from tests.mutation.operators import Mutant
 
 PATIENCE = 20.0
-"""Seconds that a mutant's tests may take beyond ten times what they took unchanged."""
+"""Seconds that a test, or all of a mutant's, may take beyond ten times what it took unchanged."""
 
 
 @attrs.frozen
 class Verdict:
-    """What became of a mutant: `killed_by` names the test, or says `timeout`; None survived."""
+    """What became of a mutant: None survived.
+
+    `killed_by` names the test that failed, or says that the tests hung or ended the process.
+    """
 
     mutant: Mutant
     killed_by: str | None
@@ -113,7 +117,7 @@ class Zygote:
                         _apply(mutant, module, path, functions)
 
                     limit = PATIENCE + 10 * sum(baseline.seconds[test] for test in order)
-                    pid, pipe = self._fork(items, order, change)
+                    pid, pipe = self._fork(items, order, baseline.seconds, change)
                     now = time.monotonic()
                     running[pipe] = name, _Child(pid, mutant, order, now, now + limit)
                     selector.register(pipe, selectors.EVENT_READ)
@@ -147,7 +151,7 @@ class Zygote:
             selector.unregister(pipe)
             os.close(pipe)
             del running[pipe]
-            killed_by = "timeout" if late else "crash"
+            killed_by = "hanging, or ending the process"
             if said == b"survived":
                 killed_by = ""
             elif said:
@@ -159,7 +163,11 @@ class Zygote:
             self._tell(name, verdict)
 
     def _fork(
-        self, items: Sequence[pytest.Item], order: Sequence[int], change: Callable[[], None]
+        self,
+        items: Sequence[pytest.Item],
+        order: Sequence[int],
+        seconds: Sequence[float],
+        change: Callable[[], None],
     ) -> tuple[int, int]:
         """A child that makes a change and runs tests; its pipe says which failed first, if any."""
         ours, theirs = os.pipe()
@@ -173,6 +181,7 @@ class Zygote:
             change()
             said = b"survived"
             for at in order:
+                signal.alarm(math.ceil(PATIENCE + 10 * seconds[at]))  # a test that hangs ends us
                 if self._fails(items[at]):
                     said = b"%d" % at
                     break
