@@ -71,14 +71,16 @@ TARGETS: dict[str, Target] = {
     ),
     "writer": Target(
         ("actors.log_writer",),
-        _actors("log_writer", "effects", "inbox", "recovery", "supervision", "committer"),
+        _actors("effects", "folding", "inbox", "log_writer", "recovery", "writer_opening"),
     ),
     "invariants": Target(
         ("actors.invariants",), _actors("clearance", "invariants", "retries", "recovery")
     ),
     "dispatch": Target(
         ("actors.dispatch", "actors.retries", "actors.answer_writer"),
-        _actors("agent", "cancel", "clearance", "effects", "invariants", "retries", "script"),
+        _actors(
+            "agent", "cancel", "clearance", "effects", "invariants", "retries", "what_is_written"
+        ),
     ),
     "committer": Target(
         (
