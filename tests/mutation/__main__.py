@@ -100,18 +100,12 @@ def main(
     work = [(module, _mutants_of(module, only)) for module in modules]
     tests = dict.fromkeys(path for name in targets for path in TARGETS[name].tests)
     zygote = Zygote(work, jobs, report.take)
-    options = [
-        "-q",
-        "-s",
-        "--tb=line",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:faulthandler",
-        "-m",
-        marks,
-    ]
-    pytest.main([*options, *(path for path in tests if Path(path).exists())], plugins=[zygote])
+    options = ["-q", "-s", "--tb=line", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=0"]
+    paths = [path for path in tests if Path(path).exists()]
+    pytest.main([*options, "-m", marks, *paths], plugins=[zygote])
+    untried = sum(len(found) for _, found in work) - sum(report.made.values())
+    if untried:
+        click.echo(f"{untried} mutants were not tried")
     for broken in zygote.broken:
         click.echo(f"FAILS without a change: {broken}")
     existing = {mutant.key for _, found in work for mutant in found}
@@ -123,7 +117,7 @@ def main(
     click.echo(f"\n{' '.join(targets)}: {time.monotonic() - began:.0f} s")
     for module, _ in work:
         click.echo(report.line(module))
-    context.exit(1 if zygote.broken or report.new or gone else 0)
+    context.exit(1 if untried or report.new or gone else 0)
 
 
 def _mutants_of(module: str, only: str) -> list[Mutant]:
