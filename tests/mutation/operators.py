@@ -140,11 +140,16 @@ def _scopes(tree: ast.Module) -> Iterator[tuple[Place | None, tuple[str, ...], N
             elif isinstance(node, ast.ClassDef):
                 yield from walk(node.body, (*scope, node.name))
             elif not scope and isinstance(node, ast.Assign | ast.AnnAssign):
-                if _assigned(node) in ("__all__", "_log"):
+                if _assigned(node) in ("__all__", "_log") or _is_alias(node):
                     continue
                 yield None, (*scope, _assigned(node)), node
 
     yield from walk(tree.body, ())
+
+
+def _is_alias(node: ast.Assign | ast.AnnAssign) -> bool:
+    """Whether it names a type, which nothing reads while a program runs."""
+    return isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias"
 
 
 def _assigned(node: ast.Assign | ast.AnnAssign) -> str:
