@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import attrs
+import orjson
 import pytest
+import trio
 import trio.testing
 
 import refold
@@ -28,6 +30,7 @@ from runtime.llm.body import Encoded, RequestEncoder
 from runtime.llm.wires import CHAT
 from runtime.request import Request, build_request, rebuild_request
 from runtime.storage.header import SessionHeader
+from runtime.storage.reader import LogReader
 from tests.agents import dispatch_of, of_type, stored_events
 from tests.runtime.rules.words import context, result, says, step, step_end, turn, user
 
@@ -84,12 +87,18 @@ async def store_of(*drafts: Draft) -> Store:
     """A store in memory whose session `s` holds these events."""
     store = open_store("memory:")
     grant = await store.create(SessionHeader("s", 0))
-    grant.append(0, [event.encoded for event in events_of(drafts)])
+    for event in events_of(drafts):
+        grant.append(event.seq, [event.encoded])
     return store
 
 
-async def problem(offer: Offer, mode: Mode = "enforce", first: Store | None = None) -> str | None:
-    """Why an actor of its own refuses the offer, None where it clears it.
+async def violation(
+    offer: Offer,
+    mode: Mode = "enforce",
+    first: Store | None = None,
+    keep_report: Callable[[str, bytes], str | None] = lambda _name, _content: None,
+) -> InvariantViolation | None:
+    """How an actor of its own refuses the offer, None where it clears it.
 
     With `first`, that is what its first reader sees of the log.
     """
@@ -101,17 +110,23 @@ async def problem(offer: Offer, mode: Mode = "enforce", first: Store | None = No
             invariants,
             "s",
             lambda: (seen.pop() if seen else store).reader("s"),
-            lambda _name, _content: None,
+            keep_report,
             mode,
             spec=Spec("invariants"),
         )
         try:
             cleared = await actor.ask(offer.clear)
-        except InvariantViolation as violation:
-            return violation.problem
+        except InvariantViolation as refused:
+            return refused
         assert cleared.wire_digest == offer.clear.encoded.wire_digest
         assert cleared.boundary == offer.clear.boundary.seq
         return None
+
+
+async def problem(offer: Offer, mode: Mode = "enforce", first: Store | None = None) -> str | None:
+    """Why it is refused, None where it is cleared."""
+    refused = await violation(offer, mode, first)
+    return None if refused is None else refused.problem
 
 
 def with_digests(request: str | None = None, wire: str | None = None) -> Callable[[Offer], Offer]:
@@ -237,6 +252,118 @@ async def test_only_full_reads_the_whole_log_anew(mode: Mode, cleared: bool) -> 
     assert found == (
         None if cleared else "a fresh session over the stored log makes another request"
     )
+
+
+async def test_a_log_that_cannot_be_read_clears_nothing() -> None:
+    """The checker goes on and says what it met; the request does not leave."""
+    offer = Offer.honest(ASKED)
+    refused = await problem(offer, first=open_store("memory:"))
+    assert refused is not None
+    assert "there is no session 's'" in refused
+
+
+async def test_a_body_that_is_no_json_is_refused_and_reported_as_it_is() -> None:
+    reports: list[bytes] = []
+
+    def keep(_name: str, content: bytes) -> None:
+        reports.append(content)
+
+    body = b'\xff{"no": json'
+    offer = Offer.honest(ASKED)
+    encoded = attrs.evolve(
+        offer.clear.encoded, body=body, wire_digest=hashlib.sha256(body).hexdigest()
+    )
+    refused = await violation(offer.offers(encoded=encoded), keep_report=keep)
+    assert refused is not None
+    assert refused.problem == NOT_THE_SEAL
+    assert "no JSON" in str(refused.difference)
+    assert orjson.loads(reports[0])["offered"] == '\ufffd{"no": json'
+
+
+async def test_every_reader_is_closed_and_a_long_log_is_read_in_slices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("actors.invariants.SLICE", 200)
+    long = [*(context() for _ in range(50)), *ASKED]
+    offer = Offer.honest(long, 52)
+    store = await store_of(*offer.stored)
+    opened: list[str] = []
+
+    def open_reader() -> LogReader:
+        reader = store.reader("s")
+        close = reader.close
+        opened.append("opened")
+
+        def closing() -> None:
+            opened.remove("opened")
+            close()
+
+        reader.close = closing  # type: ignore[method-assign]  # to see that it is called
+        return reader
+
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with open_supervisor("s") as tree, trio.open_nursery() as nursery:
+        actor = await tree.start(
+            invariants, "s", open_reader, lambda _n, _c: None, "full", spec=Spec("invariants")
+        )
+        nursery.start_soon(others)
+        await actor.ask(offer.clear)
+        nursery.cancel_scope.cancel(reason="seen")
+    assert turns > 20, "others have their turn between slices"
+    assert opened == []
+
+
+async def test_an_actor_that_was_asked_nothing_ends_quietly() -> None:
+    async with open_supervisor("s") as tree:
+        await tree.start(
+            invariants,
+            "s",
+            lambda: open_store("memory:").reader("s"),
+            lambda _name, _content: None,
+            "enforce",
+            spec=Spec("invariants"),
+        )
+
+
+@pytest.mark.parametrize("kept", [None, "/reports/s.violation-2.json"])
+async def test_a_violation_says_what_differs_first_and_where_its_report_is(
+    kept: str | None,
+) -> None:
+    reports: list[tuple[str, bytes]] = []
+
+    def keep(name: str, content: bytes) -> str | None:
+        reports.append((name, content))
+        return kept
+
+    refused = await violation(other_body(Offer.honest(ASKED)), keep_report=keep)
+    assert refused is not None
+    assert refused.difference is not None
+    assert (refused.session, refused.boundary, refused.report) == ("s", 2, kept)
+    assert str(refused.difference) in str(refused)
+    assert refused.problem in str(refused)
+    assert str(kept) in str(refused) if kept else "None" not in str(refused)
+    ((name, content),) = reports
+    assert name == "violation-2.json"
+    report = orjson.loads(content)
+    assert report["problem"] == refused.problem
+    assert report["firstDifference"]["path"] == refused.difference.path
+    assert '"content":"S"' in report["expected"]
+    assert '"content":"T"' in report["offered"]
+
+
+async def test_a_violation_without_a_difference_names_none() -> None:
+    refused = await violation(Offer.honest(ASKED).offers(durable_seq=-1))
+    assert refused is not None
+    assert refused.difference is None
+    assert "None" not in str(refused)
+    assert "difference" not in str(refused)
 
 
 WAIT = 10.0

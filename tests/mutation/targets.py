@@ -74,7 +74,7 @@ TARGETS: dict[str, Target] = {
         _actors("effects", "folding", "inbox", "log_writer", "recovery", "writer_opening"),
     ),
     "invariants": Target(
-        ("actors.invariants",), _actors("clearance", "invariants", "retries", "recovery")
+        ("actors.invariants",), _actors("clearance", "effects", "invariants", "recovery", "retries")
     ),
     "dispatch": Target(
         ("actors.dispatch", "actors.retries", "actors.answer_writer"),
@@ -89,7 +89,14 @@ TARGETS: dict[str, Target] = {
             "actors.stores.files",
             "actors.stores.rows",
         ),
-        _actors("committer", "committer_rounds", "log_writer", "sqlite_agents", "store_contract"),
+        _actors(
+            "committer",
+            "committer_rounds",
+            "embedded_grant",
+            "log_writer",
+            "sqlite_agents",
+            "store_contract",
+        ),
     ),
 }
 """Each by its name on the command line; the first is CI's, the others are run by hand."""
