@@ -192,6 +192,7 @@ def test_a_log_whose_sync_failed_is_never_synced_again(rounds: Rounds) -> None:
     rounds.round(rounds.work(rounds.a, [b"1"]))
     rounds.noted.failing["a"] = LogFailed("a", "EIO", -1)
     assert rounds.round(rounds.work(rounds.a, sync=True)) == [("sync", ["a"])]
+    assert rounds.outcomes == [("a", Outcome(0, -1, rounds.noted.failing["a"]))]
     rounds.noted.failing.clear()
     assert rounds.round(rounds.work(rounds.a, [b"2"], sync=True)) == []
     assert rounds.a.durable_seq == -1

@@ -14,6 +14,7 @@ from refold import Delay, Fail, Say, Script, Think
 from runtime.difference import common_prefix
 from runtime.llm.chunks import BlockStart, Chunk, TextDelta, Usage, UsageChunk
 from runtime.request import rebuild_request
+from tests.actors.test_clearance import slow_down
 from tests.actors.test_invariants import before_sealing, slip_in
 from tests.agents import assert_sound, of_type, stored_events
 
@@ -52,11 +53,15 @@ async def test_a_message_cites_every_chunk_of_its_attempt_however_they_were_appe
     assert message.source_event_seqs == tuple(chunks)
 
 
-async def test_an_audited_request_that_fails_is_checked_all_the_same() -> None:
+async def test_an_audited_request_that_fails_is_checked_all_the_same(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Though the failure is there long before the check has ended."""
     script = Script([Say("one"), Fail("AUTH")])
     async with refold.open("memory:", providers=[script]) as runtime:
         agent = await runtime.start_agent(model="script/m", invariants="audit")
         await agent.ask("hello")
+        slow_down(agent)
         before_sealing(agent, slip_in)
         turn = await agent.ask("and now?")
         assert turn.reason.code == "INVARIANT"
