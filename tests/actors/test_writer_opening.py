@@ -156,6 +156,8 @@ async def test_a_key_is_used_by_one_text_and_another_under_it_is_a_conflict() ->
             await log.append(queued("k", "do not pay"))
         assert (used.value.seq, conflict.value.seq) == (first.seq, first.seq)
         assert (used.value.key, conflict.value.key) == ("k", "k")
+        assert f"'k' was used at seq {first.seq}" in str(used.value)
+        assert f"'k' something else was said at seq {first.seq}" in str(conflict.value)
         with pytest.raises(KeyUsed):
             await log.append(queued("twice"), queued("twice"))
         await log.append(queued("twice"), removed(first.seq))
