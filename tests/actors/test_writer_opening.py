@@ -272,3 +272,25 @@ async def test_a_failed_sync_fails_each_who_waits(
                 for _ in range(3):
                     nursery.start_soon(wait, log)
     assert len(failures) == 3
+
+
+async def test_a_cancelled_writer_gives_its_log_back_however_long_that_takes(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    released: list[float] = []
+    release = EmbeddedGrant.release
+
+    async def slowly(grant: EmbeddedGrant) -> None:
+        await trio.sleep(2)
+        await release(grant)
+        released.append(trio.current_time())
+
+    monkeypatch.setattr(EmbeddedGrant, "release", slowly)
+    store = open_store("memory:")
+    with trio.CancelScope() as scope:
+        async with writing(store) as log:
+            await log.append(TODO)
+            scope.cancel(reason="test")
+            await trio.lowlevel.checkpoint()
+    assert len(released) == 1
+    await (await store.acquire("s")).release()
