@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import trio
@@ -294,3 +295,57 @@ async def test_a_cancelled_writer_gives_its_log_back_however_long_that_takes(
             await trio.lowlevel.checkpoint()
     assert len(released) == 1
     await (await store.acquire("s")).release()
+
+
+async def test_an_opening_says_what_was_cut_from_the_log(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    async with writing(store) as log:
+        await log.append(TODO)
+    with (tmp_path / "s.jsonl").open("ab") as file:
+        file.write(b'{"torn')
+    (tmp_path / "s.head").unlink()
+    async with writing(store) as log:
+        opened = stored(store)[3:]
+        assert kinds(opened) == ["session/owner", "session/recovered"]
+        assert opened[1].data.dropped_bytes == 6
+        assert log.live.durable_seq == 4
+    await store.close()
+
+
+async def test_a_new_log_says_what_was_cut_where_it_stands(tmp_path: Path) -> None:
+    (tmp_path / "s.jsonl").write_bytes(b'{"half a header')
+    store = open_store(tmp_path)
+    async with writing(store) as log:
+        await log.append(TODO)
+    assert kinds(stored(store))[:3] == ["session/owner", "session/recovered", "todo/write"]
+    await store.close()
+
+
+async def test_a_long_log_is_replayed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("actors.log_writer.SLICE", 10)
+    store = await crashed(*[turn(1)] * 95)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        await trio.lowlevel.checkpoint()
+        before = turns
+        with pytest.raises(LookupError):  # before anything that would wait is done
+            async with open_supervisor("s") as tree:
+                grant, live = await store.acquire("s"), LiveLog("s", 0)
+                before = turns
+
+                def check() -> None:
+                    nursery.cancel_scope.cancel(reason="replayed")
+                    raise LookupError("on purpose")
+
+                spec = Spec("log")
+                await tree.start(log_writer, live, grant, OWNER, lambda: 7, check, spec=spec)
+    assert live.session.next_seq == 95
+    assert 9 <= turns - before <= 30
