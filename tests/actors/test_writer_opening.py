@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from actors.kernel import Spec, open_supervisor
+from actors.kernel import ActorCrashed, Spec, open_supervisor
 from actors.log_writer import KeyConflict, KeyUsed, log_writer
 from actors.session_log import Claim, LiveLog, SessionLog
 from actors.stores import Store, open_store
@@ -240,15 +240,10 @@ async def test_each_who_waits_is_told_when_its_own_events_are_durable(
 
         start = trio.current_time()
         async with trio.open_nursery() as nursery:
-            for name in ("a", "b"):
-                nursery.start_soon(wait, name)
+            nursery.start_soon(wait, "first")
             await trio.sleep(1)
-            for name in ("c", "d"):
-                nursery.start_soon(wait, name)
-        waited = {name: at - start for name, at in told}
-        assert sorted(waited) == ["a", "b", "c", "d"]
-        assert waited["c"] == waited["d"] == 10.0, "the sync that ran did not have theirs"
-        assert min(waited["a"], waited["b"]) == 5.0
+            nursery.start_soon(wait, "next")
+        assert [(name, at - start) for name, at in told] == [("first", 5.0), ("next", 10.0)]
 
 
 async def test_a_failed_sync_fails_each_who_waits(
@@ -349,3 +344,23 @@ async def test_a_long_log_is_replayed_in_slices(monkeypatch: pytest.MonkeyPatch)
                 await tree.start(log_writer, live, grant, OWNER, lambda: 7, check, spec=spec)
     assert live.session.next_seq == 95
     assert 9 <= turns - before <= 30
+
+
+async def test_a_write_that_fails_tells_its_sender_and_ends_the_writer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failure = LogFailed("s", "EIO", -1)
+
+    def fail(*_: object) -> None:
+        raise failure
+
+    with pytest.raises(LogFailed) as ended:
+        async with writing(open_store("memory:")) as log:
+            monkeypatch.setattr(EmbeddedGrant, "append", fail)
+            with trio.CancelScope(shield=True):
+                with pytest.raises(LogFailed) as told:
+                    await log.append(TODO)
+                with pytest.raises(ActorCrashed):
+                    await log.append(TODO)
+    assert told.value is failure
+    assert ended.value is failure
