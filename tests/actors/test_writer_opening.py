@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import trio
 import trio.testing
 
-from actors.kernel import ActorCrashed, Spec, open_supervisor
+from actors.kernel import ActorCrashed, Spec, open_supervisor, waiting_chain
 from actors.log_writer import KeyConflict, KeyUsed, log_writer
 from actors.session_log import Claim, LiveLog, SessionLog
 from actors.stores import Store, open_store
 from actors.stores.embedded import EmbeddedGrant
 from runtime.envelope import Draft, Event
-from runtime.errors import RuleBroken
+from runtime.errors import RuleBroken, SurfaceRefused
 from runtime.events import UserMessage
 from runtime.messages import USER, TextBlock
 from runtime.storage.errors import LogFailed
 from runtime.storage.header import SessionHeader
 from tests.actors.test_log_writer import OWNER, TODO, stored, writing
 from tests.runtime.rules.words import (
+    at,
     call,
     context,
     queued,
@@ -362,5 +364,67 @@ async def test_a_write_that_fails_tells_its_sender_and_ends_the_writer(
                     await log.append(TODO)
                 with pytest.raises(ActorCrashed):
                     await log.append(TODO)
+    assert told.value is failure
+    assert ended.value is failure
+
+
+async def test_a_replacement_of_what_is_not_there_is_refused_and_the_writer_goes_on() -> None:
+    async with writing(open_store("memory:")) as log:
+        await log.append(context())
+        for gone in (0, 7):
+            with pytest.raises(SurfaceRefused):
+                await log.append(context(1, replaces=at(gone)))
+        await log.append(context(1, replaces=at(1)))
+        assert list(log.live.session.surface.nodes) == [2]
+
+
+async def test_a_batch_of_nothing_is_nothing() -> None:
+    async with writing(open_store("memory:")) as log:
+        await log.append(TODO)
+        assert await log.append() == ()
+        assert log.live.session.next_seq == 2
+
+
+async def test_an_observer_is_nobodys_wait_and_its_error_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Also of a session that was opened from inside a wait, as a tool may."""
+    chains: list[object] = []
+
+    def observer(_event: Event) -> None:
+        chains.append(waiting_chain.get())
+        raise LookupError("on purpose")
+
+    token = waiting_chain.set((cast("Any", object()),))
+    async with writing(open_store("memory:")) as log:
+        waiting_chain.reset(token)  # the writer's task has it still
+        stop = log.observe(observer)
+        await log.append(TODO)
+        stop()
+    assert chains == [(), ()]
+    assert "an observer of session s failed" in caplog.text
+    assert "on purpose" in caplog.text
+
+
+async def test_who_waits_for_a_sync_is_told_what_the_log_failed_with(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Though the sync that it waits for never ends."""
+    failure = LogFailed("s", "EIO", -1)
+
+    async def hang(_grant: EmbeddedGrant) -> int:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async def fail(_grant: EmbeddedGrant) -> LogFailed:
+        await trio.sleep(5)
+        return failure
+
+    monkeypatch.setattr(EmbeddedGrant, "sync", hang)
+    monkeypatch.setattr(EmbeddedGrant, "failed", fail)
+    with pytest.raises(LogFailed) as ended:
+        async with writing(open_store("memory:")) as log:
+            with trio.CancelScope(shield=True), pytest.raises(LogFailed) as told:
+                await log.append(TODO, flush=True)
     assert told.value is failure
     assert ended.value is failure
