@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 import trio
 import trio.testing
@@ -37,6 +38,21 @@ async def test_a_seal_says_what_left_and_what_it_shares_with_the_request_before(
         assert seal.request_digest == rebuild_request(events, start).digest()
         before = body
     assert seals[2].shared_prefix_bytes > seals[1].shared_prefix_bytes > 0
+
+
+async def test_a_resumed_session_goes_on_from_the_bytes_of_its_last_request(
+    tmp_path: Path,
+) -> None:
+    script = Script(lambda _: Say("fine"))
+    async with refold.open(tmp_path, providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", system="S", session_id="s")
+        await agent.ask("hello")
+    async with refold.open(tmp_path, providers=[script]) as runtime:
+        agent = await runtime.resume("s")
+        await agent.ask("again")
+        seals = of_type(assert_sound(runtime, agent), "request/sealed")
+    before, after = script.bodies
+    assert seals[1].shared_prefix_bytes == common_prefix(before, after) > len(before) // 2
 
 
 async def test_a_message_cites_every_chunk_of_its_attempt_however_they_were_appended(
