@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import pytest
 import trio
 import trio.testing
 
@@ -13,7 +14,10 @@ from actors.answer_writer import AnswerWriter
 from actors.session_log import StepBoundary
 from refold import Delay, Fail, Say, Script, Think
 from runtime.difference import common_prefix
-from runtime.llm.chunks import BlockStart, Chunk, TextDelta, Usage, UsageChunk
+from runtime.envelope import Event
+from runtime.header import EpochHeader, LlmCallConfig
+from runtime.llm.chunks import BlockStart, Chunk, ReasoningDelta, TextDelta, Usage, UsageChunk
+from runtime.messages import text_of
 from runtime.request import rebuild_request
 from tests.actors.test_clearance import slow_down
 from tests.actors.test_invariants import before_sealing, slip_in
@@ -120,3 +124,85 @@ async def test_interrupted_text_keeps_the_usage_that_was_reported() -> None:
         (message,) = of_type(stored_events(runtime, agent.session_id), "assistant/message")
         assert message.interrupted
         assert message.usage == usage
+
+
+def traced(events: list[Event]) -> str:
+    """The text and reasoning of logged chunks, put together."""
+    chunks = [event.data.chunk for event in events if event.type == "assistant/chunk"]
+    return "".join(one.text for one in chunks if isinstance(one, TextDelta | ReasoningDelta))
+
+
+async def test_a_stream_is_logged_about_once_a_second_and_every_chunk_once(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    first = (Say("a"), Delay(0.4), Say("b"), Delay(2))
+    script = Script([[*first, Say("c"), Delay(0.4), Say("d"), Delay(9)]])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", chunks="verbatim")
+        seen: list[str] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(agent.ask, "hello")
+            for seconds in (0.5, 2, 0.5):
+                await trio.sleep(seconds)
+                seen.append(traced(stored_events(runtime, agent.session_id)))
+        events = assert_sound(runtime, agent)
+    assert seen == ["", "ab", "ab"]
+    assert traced(events) == "abcd"
+
+
+async def test_what_a_void_attempt_streamed_stands_before_its_retry(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    script = Script([[Say("half an", pieces=2), Fail("STREAM_CLOSED")], Say("a whole answer")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+        await agent.ask("hello")
+        events = assert_sound(runtime, agent)
+    void = next(event.seq for event in events if event.type == "llm/retry")
+    assert traced(events[:void]) == "half an"
+    assert traced(events[void:]) == "a whole answer"
+
+
+@pytest.mark.parametrize(
+    ("part", "kept"), [(Think("hm"), False), (Say("half an"), True)], ids=["thought", "said"]
+)
+async def test_what_was_streamed_before_a_failure_is_logged_and_what_was_said_is_kept(
+    part: Say | Think, kept: bool
+) -> None:
+    script = Script([[part, Fail("AUTH")]])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+        await agent.ask("hello")
+        events = assert_sound(runtime, agent)
+    assert traced(events) == part.text
+    assert [message.interrupted for message in of_type(events, "assistant/message")] == [
+        True
+    ] * kept
+
+
+@pytest.mark.parametrize("good", [True, False])
+async def test_in_audit_what_a_broken_stream_said_is_kept_once_it_was_cleared(
+    good: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    script = Script([Say("one"), [Say("half an"), Delay(5), Fail("STREAM_CLOSED")]])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        agent = await runtime.start_agent(model="script/m", invariants="audit", retries=0)
+        await agent.ask("hello")
+        if not good:
+            slow_down(agent)  # the stream has broken long before the check has ended
+            before_sealing(agent, slip_in)
+        turn = await agent.ask("and now?")
+        events = stored_events(runtime, agent.session_id)
+    assert turn.reason.code == ("STREAM_CLOSED" if good else "INVARIANT")
+    said = [text_of(message.content) for message in of_type(events, "assistant/message")]
+    assert said == (["one", "half an"] if good else ["one"])
+
+
+async def test_a_stream_out_of_order_is_not_written() -> None:
+    async with refold.open("memory:", providers=[Script([refold.Hang()])]) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+        header = EpochHeader(LlmCallConfig("script", model="m"))
+        boundary = StepBoundary(agent.session_id, 1, 1, 0)
+        writer = AnswerWriter(agent.log, boundary, header, "coalesced", [])
+        with pytest.raises(Exception, match="block 0 is not open"):
+            await writer.follow(Chunks(TextDelta(0, "of no block")))
