@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,14 @@ import trio.testing
 
 import refold
 from actors.answer_writer import AnswerWriter
+from actors.retries import Retries
 from actors.session_log import StepBoundary
 from refold import Delay, Fail, Say, Script, Think
 from runtime.difference import common_prefix
 from runtime.envelope import Event
 from runtime.header import EpochHeader, LlmCallConfig
 from runtime.llm.chunks import BlockStart, Chunk, ReasoningDelta, TextDelta, Usage, UsageChunk
+from runtime.llm.failures import Failure
 from runtime.messages import text_of
 from runtime.request import rebuild_request
 from tests.actors.test_clearance import slow_down
@@ -106,8 +109,8 @@ class Chunks:
         return self._rest.pop() if self._rest else []
 
 
-async def test_interrupted_text_keeps_the_usage_that_was_reported() -> None:
-    usage = Usage(input_tokens=7, output_tokens=3)
+async def written_by(act: Callable[[AnswerWriter], Awaitable[None]], *chunks: Chunk) -> list[Event]:
+    """The events of a session in whose open step a writer of its own took chunks and `act`ed."""
     async with refold.open("memory:", providers=[Script([refold.Hang()])]) as runtime:
         agent = await runtime.start_agent(model="script/m")
         async with trio.open_nursery() as nursery:
@@ -117,13 +120,60 @@ async def test_interrupted_text_keeps_the_usage_that_was_reported() -> None:
             assert header is not None
             boundary = StepBoundary(agent.session_id, 1, 1, 0)
             writer = AnswerWriter(agent.log, boundary, header, "coalesced", [])
-            stream = Chunks(UsageChunk(usage), BlockStart(0, "text"), TextDelta(0, "half"))
-            await writer.follow(stream)
-            await writer.keep_interrupted()
+            await writer.follow(Chunks(*chunks))
+            await act(writer)
             await agent.cancel()
-        (message,) = of_type(stored_events(runtime, agent.session_id), "assistant/message")
-        assert message.interrupted
-        assert message.usage == usage
+        return stored_events(runtime, agent.session_id)
+
+
+HALF = (BlockStart(0, "text"), TextDelta(0, "half"))
+"""A block that is open when the stream breaks."""
+
+
+async def test_interrupted_text_keeps_the_usage_that_was_reported() -> None:
+    usage = Usage(input_tokens=7, output_tokens=3)
+    events = await written_by(AnswerWriter.keep_interrupted, UsageChunk(usage), *HALF)
+    (message,) = of_type(events, "assistant/message")
+    assert message.interrupted
+    assert message.usage == usage
+    assert traced(events) == "half"
+
+
+async def test_an_open_block_is_logged_whether_it_is_kept_or_void() -> None:
+    thought = (BlockStart(0, "reasoning"), ReasoningDelta(0, "hm"))
+    events = await written_by(AnswerWriter.keep_interrupted, *thought)
+    assert of_type(events, "assistant/message") == []
+    assert traced(events) == "hm"
+
+    async def void(writer: AnswerWriter) -> None:
+        await writer.void(1, Failure("SERVER", "broke"), 0.5)
+
+    events = await written_by(void, *HALF)
+    assert traced(events) == "half"
+    (retry,) = of_type(events, "llm/retry")
+    assert retry.delay_ms == 500
+
+
+async def test_a_listeners_error_is_logged_and_keeps_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    heard: list[Chunk] = []
+
+    def broken(_chunk: Chunk) -> None:
+        raise LookupError("on purpose")
+
+    async with refold.open("memory:", providers=[Script([Say("fine")])]) as runtime:
+        agent = await runtime.start_agent(model="script/m", session_id="s")
+        agent.listen(broken)
+        agent.listen(heard.append)
+        assert (await agent.ask("hello")).text == "fine"
+    assert heard
+    assert "a listener of session s failed" in caplog.text
+
+
+def test_a_provider_may_wish_for_no_longer_than_our_patience() -> None:
+    still = Retries(jitter=lambda: 0.0)
+    assert still.delay(1, Failure("RATE_LIMIT", "wait", retry_after_ms=60_000)) == 60.0
 
 
 def traced(events: list[Event]) -> str:

@@ -7,6 +7,7 @@ first that fails.
 
 from __future__ import annotations
 
+import ast
 import gc
 import importlib
 import json
@@ -28,7 +29,7 @@ import attrs
 import coverage
 import pytest
 
-from tests.mutation.operators import Mutant
+from tests.mutation.operators import Mutant, Place
 
 PATIENCE = 20.0
 """Seconds that a test, or all of a mutant's, may take beyond ten times what it took unchanged."""
@@ -255,29 +256,38 @@ def _end(pid: int) -> None:
     os.waitpid(pid, 0)
 
 
-Functions = dict[tuple[str, str, int], list[FunctionType]]
+Functions = dict[CodeType, list[FunctionType]]
 
 
 def _functions(paths: set[str]) -> Functions:
-    """Every live function of these files, by file, name and first line."""
-    found: Functions = {}
+    """Every live function of these files by its code; those made within others, too."""
+    found: dict[int, tuple[CodeType, list[FunctionType]]] = {}
     for one in gc.get_objects():
         if isinstance(one, FunctionType) and one.__code__.co_filename in paths:
-            code = one.__code__
-            key = (code.co_filename, code.co_name, code.co_firstlineno)
-            found.setdefault(key, []).append(one)
-    return found
+            found.setdefault(id(one.__code__), (one.__code__, []))[1].append(one)
+    return dict(found.values())
 
 
 def _apply(mutant: Mutant, module: ModuleType, path: str, functions: Functions) -> None:
-    compiled = mutant.compile(path)
     if mutant.place is None:
         _assign(mutant, module)
         return
-    name, line = mutant.place.name, mutant.place.line
-    (code,) = [one for one in _codes(compiled) if (one.co_name, one.co_firstlineno) == (name, line)]
-    for function in functions[path, name, line]:
-        function.__code__ = code
+    before = _code_at(mutant.place, functions, path)
+    (after,) = [one for one in _codes(mutant.compile(path)) if _is_at(one, mutant.place)]
+    # What the function made when it was imported lives on its own: tables of conditions do.
+    inner = zip(_codes(before), _codes(after), strict=False)
+    for old, new in [(before, after), *inner]:
+        for function in functions.get(old, ()):
+            function.__code__ = new
+
+
+def _code_at(place: Place, functions: Functions, path: str) -> CodeType:
+    (code,) = {one for one in functions if one.co_filename == path and _is_at(one, place)}
+    return code
+
+
+def _is_at(code: CodeType, place: Place) -> bool:
+    return (code.co_name, code.co_firstlineno) == (place.name, place.line)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -288,11 +298,23 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _assign(mutant: Mutant, module: ModuleType) -> None:
-    """Give a name of module level its changed value wherever it was imported to."""
-    name = mutant.where.partition(".")[2]
+    """Give a name of module level, and what is made of it, its value wherever it is imported."""
     names = dict(vars(module))
     exec(mutant.compile(str(module.__file__)), names)
-    before, after = vars(module)[name], names[name]
-    for other in list(sys.modules.values()):
-        if vars(other).get(name) is before:
-            setattr(other, name, after)
+    for name in _made_of(mutant.where.partition(".")[2], mutant.tree):
+        before, after = vars(module)[name], names[name]
+        for other in list(sys.modules.values()):
+            if vars(other).get(name) is before:
+                setattr(other, name, after)
+
+
+def _made_of(name: str, tree: ast.Module) -> list[str]:
+    """The name, and those of module level whose values were made from it."""
+    made = [name]
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+            used = {one.id for one in ast.walk(statement.value) if isinstance(one, ast.Name)}
+            target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
+            if isinstance(target, ast.Name) and used.intersection(made):
+                made.append(target.id)
+    return made
