@@ -1,7 +1,8 @@
 """Where the golden data is, and how it is read.
 
-`REFOLD_GOLDEN` names the folder; without it `../shared/golden` beside the repository is tried.
-Absent data skips the golden tests with a message, and fails them in CI.
+The generated sessions are part of the repository, in `tests/data`. The recorded logs are not: their
+folder is named by `REFOLD_GOLDEN`; without it `../shared/golden` beside the repository is tried.
+Where they are absent, the tests of recorded logs are skipped with a message, and fail in CI.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from typing import Any
 import orjson
 import pytest
 
+_DATA = Path(__file__).with_name("data")
 _BESIDE = Path(__file__).resolve().parents[2] / "shared" / "golden"
 
 
 def folder() -> Path:
-    """The golden folder, or a skip (an error where `CI` is set)."""
+    """The folder of the recorded logs, or a skip (an error where `CI` is set)."""
     path = Path(os.environ.get("REFOLD_GOLDEN", _BESIDE))
     if path.is_dir():
         return path
-    message = f"no golden data at {path}; set REFOLD_GOLDEN to its folder"
+    message = f"no recorded logs at {path}; set REFOLD_GOLDEN to its folder"
     if os.environ.get("CI"):
         pytest.fail(message)
     pytest.skip(message)
@@ -34,7 +36,7 @@ def folder() -> Path:
 @cache
 def differential() -> list[dict[str, Any]]:
     """The 120 generated sessions."""
-    with gzip.open(folder() / "differential.jsonl.gz") as lines:
+    with gzip.open(_DATA / "differential.jsonl.gz") as lines:
         return [orjson.loads(line) for line in lines]
 
 

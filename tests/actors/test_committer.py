@@ -284,6 +284,30 @@ async def test_a_failed_sync_of_the_file_system_fails_every_log_in_it(tmp_path: 
     assert disk.whole == 1
 
 
+async def test_after_a_failed_sync_of_the_file_system_no_log_in_it_calls_anything_durable(
+    tmp_path: Path,
+) -> None:
+    disk = Disk(has_syncfs=True)
+
+    def fail() -> None:
+        if disk.whole == 1:
+            raise OSError(errno.EIO, "on purpose")
+
+    disk.before_sync = fail
+    folder = JsonlFolder(tmp_path, cast("Port", disk))
+    logs = [folder.create(SessionHeader(f"s{n}", 0)) for n in range(WHOLE_FILE_SYSTEM)]
+    for log in logs:
+        log.append([TODO.at(0, 0).encoded])
+    writing_files = FileWriting(threaded=True)
+    done = writing_files.sync(logs)
+    assert set(done.failures) == set(logs)
+    assert {log.durable_seq for log in logs} == {-1}
+    assert disk.whole == 1, "a failed sync is not tried again"
+    for log in logs:
+        log.close()
+    writing_files.stop()
+
+
 @pytest.mark.parametrize("where", ["write", "sync"])
 async def test_an_io_error_ends_its_session_with_one_error_and_no_other(
     where: str, tmp_path: Path

@@ -256,6 +256,25 @@ def test_an_io_error_of_unknown_outcome_ends_every_log_until_it_is_opened_again(
     a.close()
 
 
+def test_a_log_that_was_idle_when_the_file_failed_does_not_go_on_once_another_is_opened(
+    path: Path,
+) -> None:
+    """What it had written and not synced may be lost, though the file works again."""
+    store = closed(path, "a", "b")
+    a, idle = store.open("a"), store.open("b")
+    idle.append([event(4)])
+    with failing(store, "COMMIT", sqlite3.SQLITE_IOERR_FSYNC), pytest.raises(LogFailed):
+        a.append([event(4)])
+    a.close()
+    a = store.open("a")
+    for attempt in (lambda: idle.append([event(5)]), idle.sync):
+        with pytest.raises(LogFailed, match="on purpose") as failed:
+            attempt()
+        assert failed.value.durable_seq == 3
+    idle.close()
+    a.close()
+
+
 def test_opening_after_a_failure_writes_what_the_log_holds_anew(path: Path) -> None:
     store = closed(path)
     log = store.open("demo")

@@ -1,0 +1,150 @@
+"""Rule 9: an entry of the inbox is used once: a message that cites it, or its removal, takes it."""
+
+from __future__ import annotations
+
+from tests.runtime.rules.table import Log, Row, allowed, judge, log_of, refused_batches, rows
+from tests.runtime.rules.words import (
+    context,
+    header,
+    queued,
+    removed,
+    result,
+    says,
+    steering,
+    step,
+    turn,
+    user,
+)
+
+PENDING = [queued()]
+TWO = [queued(), queued()]
+TAKEN = [queued(), user(0)]
+GONE = [queued(), removed(0)]
+
+
+@rows(
+    [
+        ("a prompt cites it", PENDING, user(0), allowed),
+        ("context cites it", PENDING, context(0), allowed),
+        ("steering cites it", PENDING, steering(1, 0), allowed),
+        ("it is removed", PENDING, removed(0), allowed),
+        ("two at once", TWO, context(0, 1), allowed),
+        ("two are removed at once", TWO, removed(0, 1), allowed),
+        ("the later before the earlier", TWO, user(1), allowed),
+        ("the earlier after the later", [*TWO, user(1)], user(0), allowed),
+        ("nothing is removed", PENDING, removed(), allowed),
+    ]
+)
+def test_a_pending_entry_may_be_taken(row: Row) -> None:
+    judge(row)
+
+
+@rows(
+    [
+        ("cited twice", TAKEN, user(0), 9),
+        ("cited by context after a prompt", TAKEN, context(0), 9),
+        ("removed after it was cited", TAKEN, removed(0), 9),
+        ("cited after it was removed", GONE, user(0), 9),
+        ("removed twice", GONE, removed(0), 9),
+        ("one of two is gone", [*TWO, user(0)], user(0, 1), 9),
+        ("one of two is gone, for a removal", [*TWO, removed(1)], removed(0, 1), 9),
+        ("removal of what is no entry", [user()], removed(0), 9),
+        ("removal of what is not there", [], removed(0), 9),
+        ("removal of a later entry", PENDING, removed(1), 9),
+    ]
+)
+def test_an_entry_is_taken_once(row: Row) -> None:
+    judge(row)
+
+
+@rows(
+    [
+        ("a message cites what is no entry", [user(), *TWO], user(0), allowed),
+        ("a message cites nothing", PENDING, user(), allowed),
+        (
+            "a result cites what is no entry, beside entries",
+            [queued(), turn(1), step(1, 1), says(1, 1, "a")],
+            result(1, 1, "a", cites=(1,)),
+            allowed,
+        ),
+        ("log-only events take nothing", TAKEN, queued(), allowed),
+        ("nor does a header", [queued(), turn(1), step(1, 1)], header(), allowed),
+    ]
+)
+def test_what_takes_no_entry(row: Row) -> None:
+    judge(row)
+
+
+@rows(
+    [
+        ("a message may cite the parent's entry", PENDING, user(0), allowed, 1),
+        ("again and again", TAKEN, user(0), allowed, 2),
+        ("it cannot be removed here", PENDING, removed(0), 9, 1),
+        ("entries after the seed are the fork's", [queued(), queued()], removed(1), allowed, 1),
+        ("and are used once", [queued(), queued(), removed(1)], user(1), 9, 1),
+        ("the last of the seed is the parent's", TWO, removed(1), 9, 2),
+    ]
+)
+def test_what_waits_in_a_parent_is_not_the_forks(row: Row) -> None:
+    judge(row)
+
+
+def pending(log: Log) -> list[int]:
+    return list(log.rules.inbox.pending)
+
+
+def test_pending_entries_keep_their_order() -> None:
+    log = log_of([queued(), queued(), user(0), queued(), removed(1), queued()])
+    assert pending(log) == [3, 4 + 1]
+    refused_batches(log)
+    assert pending(log) == [3, 5]
+
+
+def test_what_refused_batches_took_is_pending_again() -> None:
+    log = log_of([queued(), queued(), queued()])
+    undo = log.undo()
+    for made in (user(1), removed(0), queued()):
+        log.take(made)
+    assert pending(log) == [2, 5]
+    undo()
+    assert pending(log) == [0, 1, 2]
+    log.take(user())
+    assert log.verdict(user(1)) == allowed
+
+
+def first(log: Log, key: str | None) -> int | None:
+    known = log.rules.inbox.first(key)
+    return None if known is None else known.seq
+
+
+def test_a_key_stands_for_the_first_entry_under_it() -> None:
+    log = log_of([queued("k"), queued(), queued("other"), user(0)])
+    log.take(queued("k"))  # which a writer refuses, and a log of another may hold
+    assert (first(log, "k"), first(log, "other"), first(log, "?"), first(log, None)) == (
+        0,
+        2,
+        None,
+        None,
+    )
+
+
+def test_a_key_knows_what_was_said_under_it() -> None:
+    log = log_of([queued("k", "pay")])
+    known = log.rules.inbox.first("k")
+    assert known is not None
+    assert known.has(queued(text="pay").data.content)
+    assert not known.has(queued(text="do not pay").data.content)
+
+
+def test_a_key_of_refused_batches_is_free() -> None:
+    log = log_of([queued("k"), queued("key")])
+    undo = log.undo()
+    log.take(queued("late"))
+    log.take(queued("k"))
+    undo()
+    assert (first(log, "late"), first(log, "k"), first(log, "key")) == (None, 0, 1)
+
+
+def test_the_keys_of_a_parent_are_free_in_a_fork() -> None:
+    log = log_of([queued("k"), queued("k")], seed=1)
+    assert first(log, "k") == 1

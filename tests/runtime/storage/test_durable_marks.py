@@ -1,0 +1,113 @@
+"""What a log may call durable: what stood when its sync began, in the file that bears its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.storage import JsonlFolder, JsonlLog, LogFailed, MemoryPort, Port, SqliteFile
+from runtime.storage.head import read_head
+from tests.runtime.storage.logs import FOLDER, HEADER, LOG, event, get, put
+
+
+@pytest.fixture
+def port() -> MemoryPort:
+    made = MemoryPort()
+    made.mkdir(FOLDER)
+    return made
+
+
+@pytest.fixture
+def log(port: MemoryPort) -> Iterator[JsonlLog]:
+    made = JsonlFolder(FOLDER, port).create(HEADER)
+    made.append([event(0)])
+    made.sync()
+    yield made
+    made.close()
+
+
+def test_what_is_appended_while_a_sync_runs_is_not_durable_by_it(log: JsonlLog) -> None:
+    log.append([event(1)])
+
+    def meanwhile(port: Port, fd: int) -> None:
+        port.fdatasync(fd)
+        log.append([event(2)])
+
+    assert log.sync_with(meanwhile) == 1
+    assert log.durable_seq == 1
+    assert log.next_seq == 3
+    assert log.sync() == 2
+
+
+def test_what_was_synced_into_a_file_without_its_name_is_not_durable(
+    port: MemoryPort, log: JsonlLog
+) -> None:
+    log.append([event(1)])
+
+    def meanwhile(port: Port, fd: int) -> None:
+        port.fdatasync(fd)
+        whole = get(port, LOG)
+        port.unlink(LOG)
+        put(port, LOG, whole)
+
+    with pytest.raises(LogFailed) as failed:
+        log.sync_with(meanwhile)
+    assert failed.value.durable_seq == 0
+    assert log.durable_seq == 0
+
+
+def test_the_head_file_vouches_for_what_is_durable_alone(port: MemoryPort, log: JsonlLog) -> None:
+    log.append([event(1)])
+    log.write_head()
+    head = read_head(port, FOLDER / "demo.head")
+    assert head is not None
+    assert head.seq == 0
+    log.sync()
+    log.write_head()
+    after = read_head(port, FOLDER / "demo.head")
+    assert after is not None
+    assert (after.seq, after.end) == (1, len(get(port, LOG)))
+
+
+def test_the_head_file_of_a_sqlite_log_vouches_for_what_is_durable_alone(tmp_path: Path) -> None:
+    store = SqliteFile(tmp_path / "sessions.db")
+    log = store.create(HEADER)
+    log.append([event(0)])
+    log.sync()
+    log.append([event(1)])
+    log.write_head()
+    beside = store.beside("demo").head
+    assert beside is not None
+    assert beside.seq == 0
+    log.close()
+    beside = store.beside("demo").head
+    assert beside is not None
+    assert beside.seq == 1
+    store.close()
+
+
+def test_a_new_logs_first_bytes_are_durable_before_its_name(port: MemoryPort) -> None:
+    """Else a crash could leave a name that leads to nothing."""
+    order: list[str] = []
+    fdatasync, sync_directory = port.fdatasync, port.sync_directory
+
+    def data(fd: int) -> None:
+        order.append("data")
+        fdatasync(fd)
+
+    def directory(path: Path) -> None:
+        order.append("directory")
+        sync_directory(path)
+
+    port.fdatasync, port.sync_directory = data, directory  # type: ignore[method-assign]
+    log = JsonlFolder(FOLDER, port).create(HEADER)
+    log.append([event(0)])
+    order.clear()
+    log.sync()
+    assert order == ["data", "directory"]
+    log.append([event(1)])
+    log.sync()
+    assert order == ["data", "directory", "data"]
+    log.close()
