@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -25,8 +24,6 @@ from runtime.storage.local_store import LocalStore, Log
 from runtime.storage.port import OS, Port
 from runtime.storage.reader import LogReader
 from runtime.storage.session_header import Durability, SessionHeader, stronger
-
-_log = logging.getLogger("refold")
 
 T = TypeVar("T")
 

@@ -15,6 +15,9 @@ import orjson
 import pytest
 import trio
 import trio.testing
+from runtime.llm.body import Encoded, RequestEncoder
+from runtime.llm.wires import CHAT
+from runtime.storage.header import SessionHeader
 
 import refold
 from actors.invariants import Clear, InvariantViolation, invariants
@@ -26,10 +29,7 @@ from runtime.envelope import Draft, Event, draft
 from runtime.events import RequestSealed
 from runtime.header import EpochHeader, LlmCallConfig, RequestHeader
 from runtime.json import Json
-from runtime.llm.body import Encoded, RequestEncoder
-from runtime.llm.wires import CHAT
 from runtime.request import Request, build_request, rebuild_request
-from runtime.storage.header import SessionHeader
 from runtime.storage.reader import LogReader
 from tests.agents import dispatch_of, of_type, stored_events
 from tests.runtime.rules.words import context, result, says, step, step_end, turn, user

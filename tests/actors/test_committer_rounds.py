@@ -8,11 +8,11 @@ from typing import Any
 
 import attrs
 import pytest
+from runtime.storage.header import SessionHeader
 
 from actors.stores.committer import BACKGROUND_SECONDS, Committer, Done, Outcome, Work
 from runtime.errors import Broken
 from runtime.storage.errors import LogFailed
-from runtime.storage.header import SessionHeader
 
 
 @attrs.define(eq=False)

@@ -10,10 +10,10 @@ import attrs
 import pytest
 import trio
 import trio.testing
+from actors.stores.embedded import EmbeddedGrant, EmbeddedStore
 
 import refold
 from actors.seams import Seams
-from actors.stores.embedded import EmbeddedGrant, EmbeddedStore
 from refold import Call, Fail, Hang, Say, Script
 from runtime.envelope import draft
 from runtime.events import CompactStart, CompactSummary

@@ -7,12 +7,12 @@ from typing import Any, cast
 import pytest
 import trio
 import trio.testing
+from actors.stores.embedded import SYNC_SECONDS, EmbeddedGrant
+from runtime.storage.header import SessionHeader
 
 from actors.stores import Progress
 from actors.stores.committer import Committer, Outcome, Work
-from actors.stores.embedded import SYNC_SECONDS, EmbeddedGrant
 from runtime.storage.errors import EmptyBatch, LogClosed, LogFailed, SeqMismatch
-from runtime.storage.header import SessionHeader
 from tests.actors.test_committer_rounds import FakeLog
 
 

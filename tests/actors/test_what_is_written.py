@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
+from runtime.llm.chunks import BlockStart, Chunk, ReasoningDelta, TextDelta, Usage, UsageChunk
+from runtime.llm.failures import Failure
 
 import refold
 from actors.answer_writer import AnswerWriter
@@ -18,8 +20,6 @@ from refold import Delay, Fail, Say, Script, Think
 from runtime.difference import common_prefix
 from runtime.envelope import Event
 from runtime.header import EpochHeader, LlmCallConfig
-from runtime.llm.chunks import BlockStart, Chunk, ReasoningDelta, TextDelta, Usage, UsageChunk
-from runtime.llm.failures import Failure
 from runtime.messages import text_of
 from runtime.request import rebuild_request
 from tests.actors.test_clearance import slow_down

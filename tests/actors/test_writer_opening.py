@@ -9,18 +9,18 @@ from typing import Any, cast
 import pytest
 import trio
 import trio.testing
+from actors.stores.embedded import EmbeddedGrant
+from runtime.storage.header import SessionHeader
 
 from actors.kernel import ActorCrashed, Spec, open_supervisor, waiting_chain
 from actors.log_writer import KeyConflict, KeyUsed, log_writer
 from actors.session_log import Claim, LiveLog, SessionLog
 from actors.stores import Store, open_store
-from actors.stores.embedded import EmbeddedGrant
 from runtime.envelope import Draft, Event
 from runtime.errors import RuleBroken, SurfaceRefused
 from runtime.events import UserMessage
 from runtime.messages import USER, TextBlock
 from runtime.storage.errors import LogFailed
-from runtime.storage.header import SessionHeader
 from tests.actors.test_log_writer import OWNER, TODO, stored, writing
 from tests.runtime.rules.words import (
     at,

@@ -9,13 +9,13 @@ import hashlib
 from collections.abc import Sequence
 
 import pytest
+from runtime.llm.chat import encode
+from runtime.llm.wires import CHAT
 
 from runtime.audit import RequestAudit, Unexplained
 from runtime.envelope import Draft, Event, decode_line, draft
 from runtime.events import AssistantMessage
 from runtime.header import EpochHeader, LlmCallConfig, RequestHeader
-from runtime.llm.chat import encode
-from runtime.llm.wires import CHAT
 from runtime.messages import Message, TextBlock
 from runtime.request import rebuild_request
 from tests.runtime.rules.words import (

@@ -11,11 +11,11 @@ from typing import Any
 import attrs
 import orjson
 import pytest
+from runtime.repair import interrupted_turn_closers
 
 from runtime.envelope import Draft, Event, decode_line, draft
 from runtime.events import EndReason, Owner, SessionOwner, SessionReleased, TurnEnd
 from runtime.messages import text_of
-from runtime.repair import interrupted_turn_closers
 from runtime.rules import broken_rules
 from tests.runtime.rules.words import (
     asked,

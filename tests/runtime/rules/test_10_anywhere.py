@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from runtime.llm.failures import Failure
 
 from runtime.envelope import Draft, draft, parse_draft
 from runtime.events import (
@@ -17,7 +18,6 @@ from runtime.events import (
     SessionReleased,
     TodoWrite,
 )
-from runtime.llm.failures import Failure
 from runtime.messages import USER, TextBlock
 from tests.runtime.rules.table import Row, allowed, judge
 from tests.runtime.rules.words import (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from runtime.llm.chunks import TextDelta
+
 from runtime.envelope import Draft, Replace, draft
 from runtime.events import (
     ApprovalAsked,
@@ -28,7 +30,6 @@ from runtime.events import (
     UserMessage,
 )
 from runtime.header import EpochHeader, LlmCallConfig, RequestHeader
-from runtime.llm.chunks import TextDelta
 from runtime.messages import USER, Provenance, Source, TextBlock, ToolCallBlock
 
 Cites = tuple[int, ...] | None

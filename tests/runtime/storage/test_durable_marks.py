@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from runtime.storage.head import read_head
 
 from runtime.storage import JsonlFolder, JsonlLog, LogFailed, MemoryPort, Port, SqliteFile
-from runtime.storage.head import read_head
 from tests.runtime.storage.logs import FOLDER, HEADER, LOG, event, get, put
 
 

@@ -10,10 +10,10 @@ import os
 from typing import Any
 
 import pytest
-
-from runtime.storage import JsonlFolder, MemoryPort, NotFound, SessionBusy, Unavailable
 from runtime.storage.layout import Layout
 from runtime.storage.takeover import take_over
+
+from runtime.storage import JsonlFolder, MemoryPort, NotFound, SessionBusy, Unavailable
 from tests.runtime.storage.logs import FOLDER, LOG, event, framed, get, intercepted, memory, put
 
 OWNED = event(0, "session/owner", term=1, owner={"host": "elsewhere", "pid": 1, "boot": "another"})
