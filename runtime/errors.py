@@ -206,8 +206,10 @@ class NoSuchPosition(Refused):
     next_seq: int
 
     def __str__(self) -> str:
+        told = type(self.wanted) in (int, float, str, bool)  # what else it is may raise when shown
+        wanted = repr(self.wanted) if told else type(self.wanted).__name__
         return (
-            f"this log cannot be read from {self.wanted!r} on: its next event will be seq "
+            f"this log cannot be read from {wanted} on: its next event will be seq "
             f"{self.next_seq}, so give a whole number from 0 to {self.next_seq}; where you had "
             "read further, the log lost its end since, and is to be read anew"
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import attrs
@@ -15,12 +16,9 @@ import orjson
 import pytest
 import trio
 import trio.testing
-from runtime.llm.body import Encoded, RequestEncoder
-from runtime.llm.wires import CHAT
-from runtime.storage.header import SessionHeader
 
 import refold
-from actors.invariants import Clear, InvariantViolation, invariants
+from actors.invariants import Clear, Evidence, InvariantViolation, invariants
 from actors.kernel import Spec, open_supervisor
 from actors.session_log import StepBoundary
 from actors.stores import Store, open_store
@@ -29,8 +27,11 @@ from runtime.envelope import Draft, Event, draft
 from runtime.events import RequestSealed
 from runtime.header import EpochHeader, LlmCallConfig, RequestHeader
 from runtime.json import Json
-from runtime.request import Request, build_request, rebuild_request
+from runtime.request import Request, rebuild_request
 from runtime.storage.reader import LogReader
+from runtime.storage.session_header import SessionHeader
+from runtime.wire.chat import CHAT
+from runtime.wire.request_encoder import Encoded, encode_request
 from tests.agents import dispatch_of, of_type, stored_events
 from tests.runtime.rules.words import context, result, says, step, step_end, turn, user
 
@@ -50,8 +51,7 @@ def events_of(drafts: Sequence[Draft]) -> list[Event]:
 
 
 def encoded_of(request: Request) -> Encoded:
-    derived = request.messages[len(request.header.message_prefix) :]
-    return RequestEncoder(CHAT).encode(request.header, derived, 0)
+    return encode_request(request, CHAT)
 
 
 @attrs.frozen
@@ -106,14 +106,14 @@ async def violation(
     seen = [first] if first is not None else []
 
     async with open_supervisor("s") as tree:
-        actor = await tree.start(
-            invariants,
+        evidence = Evidence(
             "s",
             lambda: (seen.pop() if seen else store).reader("s"),
+            lambda: offer.clear.durable_seq,
             keep_report,
-            mode,
-            spec=Spec("invariants"),
         )
+        checker = partial(invariants, evidence=evidence, full=mode == "full")
+        actor = await tree.start(checker, spec=Spec("invariants"))
         try:
             cleared = await actor.ask(offer.clear)
         except InvariantViolation as refused:
@@ -158,7 +158,7 @@ def quirk(offer: Offer) -> Offer:
     """A header that differs where the wire does not show it: same body, another request."""
     extra = Json.of({"refold": {"replayReasoning": False}})
     header = attrs.evolve(HEADER, config=attrs.evolve(HEADER.config, extra=extra))
-    request = build_request(header, offer.clear.request.messages)
+    request = Request(header, offer.clear.request.derived)
     encoded = encoded_of(request)
     assert encoded.body == offer.clear.encoded.body
     assert encoded.request_digest != offer.clear.encoded.request_digest
@@ -310,8 +310,9 @@ async def test_every_reader_is_closed_and_a_long_log_is_read_in_slices(
             turns += 1
 
     async with open_supervisor("s") as tree, trio.open_nursery() as nursery:
+        evidence = Evidence("s", open_reader, lambda: offer.clear.durable_seq, lambda _n, _c: None)
         actor = await tree.start(
-            invariants, "s", open_reader, lambda _n, _c: None, "full", spec=Spec("invariants")
+            partial(invariants, evidence=evidence, full=True), spec=Spec("invariants")
         )
         nursery.start_soon(others)
         await actor.ask(offer.clear)
@@ -322,14 +323,14 @@ async def test_every_reader_is_closed_and_a_long_log_is_read_in_slices(
 
 async def test_an_actor_that_was_asked_nothing_ends_quietly() -> None:
     async with open_supervisor("s") as tree:
-        await tree.start(
-            invariants,
+        evidence = Evidence(
             "s",
             lambda: open_store("memory:").reader("s"),
+            lambda: -1,
             lambda _name, _content: None,
-            "enforce",
-            spec=Spec("invariants"),
         )
+        checker = partial(invariants, evidence=evidence, full=False)
+        await tree.start(checker, spec=Spec("invariants"))
 
 
 @pytest.mark.parametrize("kept", [None, "/reports/s.violation-2.json"])

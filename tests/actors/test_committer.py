@@ -298,14 +298,12 @@ async def test_after_a_failed_sync_of_the_file_system_no_log_in_it_calls_anythin
     logs = [folder.create(SessionHeader(f"s{n}", 0)) for n in range(WHOLE_FILE_SYSTEM)]
     for log in logs:
         log.append([TODO.at(0, 0).encoded])
-    writing_files = FileWriting(threaded=True)
-    done = writing_files.sync(logs)
+    done = folder.rounds.sync(logs, lambda syncs: [sync() for sync in syncs])
     assert set(done.failures) == set(logs)
     assert {log.durable_seq for log in logs} == {-1}
     assert disk.whole == 1, "a failed sync is not tried again"
     for log in logs:
         log.close()
-    writing_files.stop()
 
 
 @pytest.mark.parametrize("where", ["write", "sync"])

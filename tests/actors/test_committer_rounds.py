@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import pytest
-from runtime.storage.header import SessionHeader
 
-from actors.stores.committer import BACKGROUND_SECONDS, Committer, Done, Outcome, Work
+from actors.stores.committer import BACKGROUND_SECONDS, Committer, Outcome, Work
 from runtime.errors import Broken
 from runtime.storage.errors import LogFailed
+from runtime.storage.local_store import Batches, Done, SideBySide
+from runtime.storage.session_header import SessionHeader
 
 
 @attrs.define(eq=False)
@@ -43,17 +44,18 @@ class Noted:
         self.failing: dict[str, Broken] = {}
         self.surprise: Exception | None = None
 
-    def write(self, works: Sequence[Work[Any]], *, sync: bool) -> Done[Any]:
-        self.calls.append(("write", [(work.log.name, *work.batches) for work in works], sync))
+    def write(self, works: Sequence[tuple[Any, Batches]], *, durable: bool) -> Done:
+        self.calls.append(("write", [(log.name, *batches) for log, batches in works], durable))
         if self.surprise is not None:
             raise self.surprise
-        failures = self._failures([work.log for work in works])
-        for work in works:
-            if work.log not in failures:
-                work.log.next_seq += sum(map(len, work.batches))
-        return Done(failures, writes=len(works) - len(failures), syncs=3 if sync else 0)
+        failures = self._failures([log for log, _ in works])
+        for log, batches in works:
+            if log not in failures:
+                log.next_seq += sum(map(len, batches))
+        return Done(failures, writes=len(works) - len(failures), syncs=3 if durable else 0)
 
-    def sync(self, logs: Sequence[Any]) -> Done[Any]:
+    def sync(self, logs: Sequence[Any], side_by_side: SideBySide) -> Done:
+        del side_by_side
         self.calls.append(("sync", [log.name for log in logs]))
         failures = self._failures(logs)
         for log in logs:
@@ -75,19 +77,19 @@ class Rounds:
         self.now = 100.0
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         self.noted = Noted()
-        self.committer: Committer[Any] = Committer(self.noted, threaded=True)
+        self.committer: Committer = Committer(self.noted, threaded=True)
         self.a, self.b = FakeLog("a"), FakeLog("b")
         self.outcomes: list[tuple[str, Outcome]] = []
 
     def work(
         self, log: FakeLog, *batches: Sequence[bytes], sync: bool = False, close: bool = False
-    ) -> Work[Any]:
+    ) -> Work:
         def deliver(outcome: Outcome) -> None:
             self.outcomes.append((log.name, outcome))
 
-        return Work(log, deliver, [*batches], sync, close)
+        return Work(cast("Any", log), deliver, [*batches], sync, close)
 
-    def round(self, *works: Work[Any]) -> list[tuple[Any, ...]]:
+    def round(self, *works: Work) -> list[tuple[Any, ...]]:
         """What one round with this work did; what came of it is in `outcomes`."""
         self.noted.calls.clear()
         self.outcomes.clear()

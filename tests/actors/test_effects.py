@@ -10,10 +10,10 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from actors.stores.embedded import EmbeddedGrant, EmbeddedStore
 
 import refold
 from actors.seams import Seams
+from actors.stores.local import EmbeddedStore, LocalGrant
 from refold import Call, Fail, Hang, Say, Script
 from runtime.envelope import draft
 from runtime.events import CompactStart, CompactSummary
@@ -35,13 +35,13 @@ SLOW = 5.0
 @pytest.fixture
 def slow_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every sync takes its time, so that what returns before it is seen."""
-    sync = EmbeddedGrant.sync
+    sync = LocalGrant.sync
 
-    async def slowly(grant: EmbeddedGrant) -> int:
+    async def slowly(grant: LocalGrant) -> int:
         await trio.sleep(SLOW)
         return await sync(grant)
 
-    monkeypatch.setattr(EmbeddedGrant, "sync", slowly)
+    monkeypatch.setattr(LocalGrant, "sync", slowly)
 
 
 async def leave(agent: refold.Agent, key: str | None = None) -> int:

@@ -7,12 +7,12 @@ from typing import Any, cast
 import pytest
 import trio
 import trio.testing
-from actors.stores.embedded import SYNC_SECONDS, EmbeddedGrant
-from runtime.storage.header import SessionHeader
 
 from actors.stores import Progress
 from actors.stores.committer import Committer, Outcome, Work
+from actors.stores.local import SYNC_SECONDS, LocalGrant
 from runtime.storage.errors import EmptyBatch, LogClosed, LogFailed, SeqMismatch
+from runtime.storage.session_header import SessionHeader
 from tests.actors.test_committer_rounds import FakeLog
 
 
@@ -20,19 +20,19 @@ class Pending:
     """A committer that keeps the work until it is told how it came out."""
 
     def __init__(self) -> None:
-        self.works: list[Work[Any]] = []
+        self.works: list[Work] = []
 
-    def submit(self, work: Work[Any]) -> None:
+    def submit(self, work: Work) -> None:
         self.works.append(work)
 
     def deliver(self, outcome: Outcome) -> None:
         self.works.pop(0).deliver(outcome)
 
 
-def grant_of(pending: Pending, **header: str) -> EmbeddedGrant:
+def grant_of(pending: Pending, **header: str) -> LocalGrant:
     log: Any = FakeLog("s", next_seq=3, durable_seq=2)
     log.__class__.header = property(lambda _: SessionHeader("s", 0, **header))  # type: ignore[arg-type]
-    return EmbeddedGrant(log, cast("Committer[Any]", pending))
+    return LocalGrant(log, cast("Committer", pending))
 
 
 @pytest.fixture

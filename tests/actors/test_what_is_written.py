@@ -9,19 +9,26 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
-from runtime.llm.chunks import BlockStart, Chunk, ReasoningDelta, TextDelta, Usage, UsageChunk
-from runtime.llm.failures import Failure
 
 import refold
-from actors.answer_writer import AnswerWriter
+from actors.answer_writer import AnswerWriter, Recording
 from actors.retries import Retries
 from actors.session_log import StepBoundary
 from refold import Delay, Fail, Say, Script, Think
-from runtime.difference import common_prefix
 from runtime.envelope import Event
 from runtime.header import EpochHeader, LlmCallConfig
 from runtime.messages import text_of
+from runtime.prefix import common_prefix
 from runtime.request import rebuild_request
+from runtime.stream.chunks import (
+    BlockStart,
+    Chunk,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+    UsageChunk,
+)
+from runtime.stream.failures import Failure
 from tests.actors.test_clearance import slow_down
 from tests.actors.test_invariants import before_sealing, slip_in
 from tests.agents import assert_sound, of_type, stored_events
@@ -38,7 +45,7 @@ async def test_a_seal_says_what_left_and_what_it_shares_with_the_request_before(
     starts = [event.seq for event in events if event.type == "step/start"]
     before = b""
     for seal, body, start in zip(seals, script.bodies, starts, strict=True):
-        assert seal.codec == "chat/1"
+        assert seal.codec == "chat/2"
         assert seal.wire_bytes == len(body)
         assert seal.shared_prefix_bytes == common_prefix(before, body)
         assert seal.wire_digest == hashlib.sha256(body).hexdigest()
@@ -119,7 +126,7 @@ async def written_by(act: Callable[[AnswerWriter], Awaitable[None]], *chunks: Ch
             header = agent.log.live.session.header
             assert header is not None
             boundary = StepBoundary(agent.session_id, 1, 1, 0)
-            writer = AnswerWriter(agent.log, boundary, header, "coalesced", [])
+            writer = AnswerWriter(Recording(agent.log, boundary, header, "coalesced", []))
             await writer.follow(Chunks(*chunks))
             await act(writer)
             await agent.cancel()
@@ -253,6 +260,6 @@ async def test_a_stream_out_of_order_is_not_written() -> None:
         agent = await runtime.start_agent(model="script/m")
         header = EpochHeader(LlmCallConfig("script", model="m"))
         boundary = StepBoundary(agent.session_id, 1, 1, 0)
-        writer = AnswerWriter(agent.log, boundary, header, "coalesced", [])
+        writer = AnswerWriter(Recording(agent.log, boundary, header, "coalesced", []))
         with pytest.raises(Exception, match="block 0 is not open"):
             await writer.follow(Chunks(TextDelta(0, "of no block")))

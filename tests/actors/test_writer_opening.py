@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import trio
 import trio.testing
-from actors.stores.embedded import EmbeddedGrant
-from runtime.storage.header import SessionHeader
 
 from actors.kernel import ActorCrashed, Spec, open_supervisor, waiting_chain
-from actors.log_writer import KeyConflict, KeyUsed, log_writer
+from actors.log_writer import log_writer
 from actors.session_log import Claim, LiveLog, SessionLog
 from actors.stores import Store, open_store
+from actors.stores.local import LocalGrant
 from runtime.envelope import Draft, Event
 from runtime.errors import RuleBroken, SurfaceRefused
 from runtime.events import UserMessage
 from runtime.messages import USER, TextBlock
+from runtime.rules.inbox import KeyConflict, KeyUsed
 from runtime.storage.errors import LogFailed
+from runtime.storage.session_header import SessionHeader
 from tests.actors.test_log_writer import OWNER, TODO, stored, writing
 from tests.runtime.rules.words import (
     at,
@@ -87,7 +89,7 @@ async def test_an_opening_names_its_owner_and_closes_what_a_crash_left_open_in_o
         assert [record.left for record in opened] == [4, 3, 2, 1, 0]
         assert log.live.durable_seq == 8, "durable before anybody may go on"
         assert log.live.answers.current is None
-        assert log.live.repair.closers() == []
+        assert not log.live.rules.standing.turn_open
         await log.append(turn(2))
     times = [event.time for event in stored(store)[4:]]
     assert times == [7, 1003, 1003, 1003, 1003, 7, 7], "closers repeat the last real event's time"
@@ -106,7 +108,10 @@ async def test_a_log_is_checked_before_anything_is_written_to_it() -> None:
     with pytest.raises(LookupError):
         async with open_supervisor("s") as tree:
             spec = Spec("log")
-            await tree.start(log_writer, live, grant, OWNER, lambda: 7, refuse, spec=spec)
+            writer = partial(
+                log_writer, live=live, grant=grant, owner=OWNER, clock=lambda: 7, check=refuse
+            )
+            await tree.start(writer, spec=spec)
     assert seen == [1], "with the folds of the whole log"
     assert kinds(stored(store)) == ["turn/start"]
     again = await store.acquire("s")
@@ -194,7 +199,7 @@ async def test_a_store_that_refuses_a_batch_leaves_the_folds_as_they_were(
             raise RuleBroken(1, 1, "on purpose")
 
         with monkeypatch.context() as patch:
-            patch.setattr(EmbeddedGrant, "append", refuse)
+            patch.setattr(LocalGrant, "append", refuse)
             with pytest.raises(RuleBroken):
                 await log.append(queued("other"), turn(1))
         assert heard == []
@@ -225,14 +230,14 @@ async def test_the_end_of_a_writer_is_logged_and_durable() -> None:
 async def test_each_who_waits_is_told_when_its_own_events_are_durable(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
-    sync = EmbeddedGrant.sync
+    sync = LocalGrant.sync
 
-    async def slowly(grant: EmbeddedGrant) -> int:
+    async def slowly(grant: LocalGrant) -> int:
         durable = await sync(grant)  # what comes meanwhile is not in it
         await trio.sleep(5)
         return durable
 
-    monkeypatch.setattr(EmbeddedGrant, "sync", slowly)
+    monkeypatch.setattr(LocalGrant, "sync", slowly)
     told: list[tuple[str, float]] = []
     async with writing(open_store("memory:")) as log:
 
@@ -251,7 +256,7 @@ async def test_each_who_waits_is_told_when_its_own_events_are_durable(
 async def test_a_failed_sync_fails_each_who_waits(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
-    async def fail(_grant: EmbeddedGrant) -> int:
+    async def fail(_grant: LocalGrant) -> int:
         await trio.sleep(5)
         raise LogFailed("s", "EIO", -1)
 
@@ -265,7 +270,7 @@ async def test_a_failed_sync_fails_each_who_waits(
 
     async with writing(open_store("memory:")) as log:
         with monkeypatch.context() as patch:
-            patch.setattr(EmbeddedGrant, "sync", fail)
+            patch.setattr(LocalGrant, "sync", fail)
             async with trio.open_nursery() as nursery:
                 for _ in range(3):
                     nursery.start_soon(wait, log)
@@ -276,14 +281,14 @@ async def test_a_cancelled_writer_gives_its_log_back_however_long_that_takes(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
     released: list[float] = []
-    release = EmbeddedGrant.release
+    release = LocalGrant.release
 
-    async def slowly(grant: EmbeddedGrant) -> None:
+    async def slowly(grant: LocalGrant) -> None:
         await trio.sleep(2)
         await release(grant)
         released.append(trio.current_time())
 
-    monkeypatch.setattr(EmbeddedGrant, "release", slowly)
+    monkeypatch.setattr(LocalGrant, "release", slowly)
     store = open_store("memory:")
     with trio.CancelScope() as scope:
         async with writing(store) as log:
@@ -343,7 +348,10 @@ async def test_a_long_log_is_replayed_in_slices(monkeypatch: pytest.MonkeyPatch)
                     raise LookupError("on purpose")
 
                 spec = Spec("log")
-                await tree.start(log_writer, live, grant, OWNER, lambda: 7, check, spec=spec)
+                writer = partial(
+                    log_writer, live=live, grant=grant, owner=OWNER, clock=lambda: 7, check=check
+                )
+                await tree.start(writer, spec=spec)
     assert live.session.next_seq == 95
     assert 9 <= turns - before <= 30
 
@@ -358,7 +366,7 @@ async def test_a_write_that_fails_tells_its_sender_and_ends_the_writer(
 
     with pytest.raises(LogFailed) as ended:
         async with writing(open_store("memory:")) as log:
-            monkeypatch.setattr(EmbeddedGrant, "append", fail)
+            monkeypatch.setattr(LocalGrant, "append", fail)
             with trio.CancelScope(shield=True):
                 with pytest.raises(LogFailed) as told:
                     await log.append(TODO)
@@ -412,16 +420,16 @@ async def test_who_waits_for_a_sync_is_told_what_the_log_failed_with(
     """Though the sync that it waits for never ends."""
     failure = LogFailed("s", "EIO", -1)
 
-    async def hang(_grant: EmbeddedGrant) -> int:
+    async def hang(_grant: LocalGrant) -> int:
         await trio.sleep_forever()
         raise AssertionError
 
-    async def fail(_grant: EmbeddedGrant) -> LogFailed:
+    async def fail(_grant: LocalGrant) -> LogFailed:
         await trio.sleep(5)
         return failure
 
-    monkeypatch.setattr(EmbeddedGrant, "sync", hang)
-    monkeypatch.setattr(EmbeddedGrant, "failed", fail)
+    monkeypatch.setattr(LocalGrant, "sync", hang)
+    monkeypatch.setattr(LocalGrant, "failed", fail)
     with pytest.raises(LogFailed) as ended:
         async with writing(open_store("memory:")) as log:
             with trio.CancelScope(shield=True), pytest.raises(LogFailed) as told:

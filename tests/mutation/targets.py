@@ -17,7 +17,15 @@ def _actors(*names: str) -> tuple[str, ...]:
     return tuple(f"tests/actors/test_{name}.py" for name in names)
 
 
-RULES = ("tests/runtime/rules", "tests/actors/test_log_writer.py", "tests/runtime/test_golden.py")
+RULES = (
+    "tests/actors/test_foreign_logs.py",
+    "tests/runtime/rules",
+    "tests/runtime/test_closing.py",
+    "tests/runtime/test_pairing.py",
+    "tests/runtime/test_standing.py",
+    "tests/actors/test_log_writer.py",
+    "tests/runtime/test_golden.py",
+)
 FOLDS = (
     "tests/runtime/rules",
     "tests/runtime/test_audit.py",
@@ -38,16 +46,16 @@ TARGETS: dict[str, Target] = {
     "rules": Target(
         (
             "runtime.rules",
-            "runtime.rules.balance",
-            "runtime.rules.brackets",
             "runtime.rules.inbox",
             "runtime.rules.pairing",
-            "runtime.rules.structure",
+            "runtime.rules.soundness",
+            "runtime.rules.table",
+            "runtime.standing",
         ),
         RULES,
     ),
     "folds": Target(
-        ("runtime.surface", "runtime.session", "runtime.projection", "runtime.repair"), FOLDS
+        ("runtime.surface", "runtime.session", "runtime.projection", "runtime.closing"), FOLDS
     ),
     "audit": Target(("runtime.audit",), (*FOLDS, "tests/actors/test_invariants.py")),
     "recovery": Target(

@@ -9,8 +9,6 @@ import hashlib
 from collections.abc import Sequence
 
 import pytest
-from runtime.llm.chat import encode
-from runtime.llm.wires import CHAT
 
 from runtime.audit import RequestAudit, Unexplained
 from runtime.envelope import Draft, Event, decode_line, draft
@@ -18,6 +16,8 @@ from runtime.events import AssistantMessage
 from runtime.header import EpochHeader, LlmCallConfig, RequestHeader
 from runtime.messages import Message, TextBlock
 from runtime.request import rebuild_request
+from runtime.wire.chat import CHAT
+from runtime.wire.request_encoder import encode_request
 from tests.runtime.rules.words import (
     at,
     context,
@@ -60,7 +60,7 @@ class Stored:
         """The digests of the open step are those of the request that the log gives."""
         assert self.audit.step is not None
         request = rebuild_request(self.events, self.audit.step.boundary)
-        body = encode(request.header, request.messages)
+        body = encode_request(request, CHAT).body
         expected = self.audit.expected(CHAT.name)
         assert expected.request == request.digest()
         assert expected.wire == hashlib.sha256(body).hexdigest()

@@ -11,8 +11,8 @@ from typing import Any
 import attrs
 import orjson
 import pytest
-from runtime.repair import interrupted_turn_closers
 
+from runtime.closing import interrupted_turn_closers
 from runtime.envelope import Draft, Event, decode_line, draft
 from runtime.events import EndReason, Owner, SessionOwner, SessionReleased, TurnEnd
 from runtime.messages import text_of
@@ -38,8 +38,6 @@ from tests.runtime.rules.words import (
     turn_end,
     user,
 )
-
-ahead = pytest.mark.xfail(reason="an open approval keeps its step open", strict=True)
 
 
 def events_of(drafts: Sequence[Draft]) -> list[Event]:
@@ -167,7 +165,6 @@ def test_closers_keep_the_rules(what: str) -> None:
     assert [broken.seq for broken in broken_rules([*events, *closers])] == before
 
 
-@ahead
 @pytest.mark.parametrize(
     ("drafts", "expected"),
     [
@@ -207,13 +204,6 @@ def test_closers_repeat_the_time_of_the_last_real_event() -> None:
     assert {closer.time for closer in closers} == {1005}
     released = draft(SessionReleased(1, "closed"))
     assert [one.time for one in interrupted_turn_closers(events_of([turn(1), released]))] == [1000]
-
-
-def test_closers_of_a_log_without_a_real_event_have_time_0() -> None:
-    """Nothing is open there; what a writer appends at its opening has its own time."""
-    from runtime.repair import Repair
-
-    assert Repair().time == 0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from itertools import combinations
 from runtime.header import EpochHeader, LlmCallConfig, ToolSchema
 from runtime.json import Json
 from runtime.messages import Message, Provenance, TextBlock, ToolResultBlock
-from runtime.request import build_request
+from runtime.request import Request
 
 SCHEMA = Json.of({"type": "object", "properties": {}})
 
@@ -56,12 +56,12 @@ DERIVED: dict[str, tuple[Message, ...]] = {
 
 
 def test_headers_that_differ_in_anything_have_different_digests() -> None:
-    digests = {name: build_request(header, SAID).digest() for name, header in HEADERS.items()}
+    digests = {name: Request(header, SAID).digest() for name, header in HEADERS.items()}
     same = [pair for pair in combinations(digests, 2) if digests[pair[0]] == digests[pair[1]]]
     assert same == []
 
 
 def test_messages_that_differ_in_anything_have_different_digests() -> None:
-    digests = {name: build_request(head(), said).digest() for name, said in DERIVED.items()}
+    digests = {name: Request(head(), said).digest() for name, said in DERIVED.items()}
     same = [pair for pair in combinations(digests, 2) if digests[pair[0]] == digests[pair[1]]]
     assert same == []

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import pytest
 
 from runtime.envelope import Draft, Event
-from runtime.errors import RuleBroken
+from runtime.errors import HistoryUnbalanced, RuleBroken
 from runtime.rules import Rules, broken_rules
+from runtime.rules.soundness import refusal_of
 from runtime.session import Session
 from tests.runtime.rules import words as w
 
@@ -135,6 +136,12 @@ def judge(row: Row) -> None:
         if broken.seq >= row.seed
     ]
     assert found == ([(row.verdict, len(row.state))] if row.verdict else [])
+
+
+def unanswered(events: Sequence[Event]) -> tuple[int, ...]:
+    """The messages with a call that no result answers, as the refusal of a session has them."""
+    refused = refusal_of(events)
+    return refused.seqs if isinstance(refused, HistoryUnbalanced) else ()
 
 
 def rows(table: Table) -> pytest.MarkDecorator:

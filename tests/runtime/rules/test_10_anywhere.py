@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from runtime.llm.failures import Failure
 
 from runtime.envelope import Draft, draft, parse_draft
 from runtime.events import (
@@ -19,6 +18,7 @@ from runtime.events import (
     TodoWrite,
 )
 from runtime.messages import USER, TextBlock
+from runtime.stream.failures import Failure
 from tests.runtime.rules.table import Row, allowed, judge
 from tests.runtime.rules.words import (
     asked,

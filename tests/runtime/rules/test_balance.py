@@ -9,8 +9,8 @@ import pytest
 
 from runtime.envelope import Draft, Event, draft
 from runtime.events import TodoWrite
-from runtime.rules import last_balanced_end, unanswered
-from tests.runtime.rules.table import log_of
+from runtime.rules.soundness import last_sound_end as last_balanced_end
+from tests.runtime.rules.table import log_of, unanswered
 from tests.runtime.rules.words import (
     at,
     result,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from runtime.llm.chunks import TextDelta
-
 from runtime.envelope import Draft, Replace, draft
 from runtime.events import (
     ApprovalAsked,
@@ -31,6 +29,7 @@ from runtime.events import (
 )
 from runtime.header import EpochHeader, LlmCallConfig, RequestHeader
 from runtime.messages import USER, Provenance, Source, TextBlock, ToolCallBlock
+from runtime.stream.chunks import TextDelta
 
 Cites = tuple[int, ...] | None
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from runtime.storage.head import read_head
 
 from runtime.storage import JsonlFolder, JsonlLog, LogFailed, MemoryPort, Port, SqliteFile
+from runtime.storage.durable_mark import read_mark
 from tests.runtime.storage.logs import FOLDER, HEADER, LOG, event, get, put
 
 
@@ -60,13 +60,13 @@ def test_what_was_synced_into_a_file_without_its_name_is_not_durable(
 
 def test_the_head_file_vouches_for_what_is_durable_alone(port: MemoryPort, log: JsonlLog) -> None:
     log.append([event(1)])
-    log.write_head()
-    head = read_head(port, FOLDER / "demo.head")
+    log.write_mark()
+    head = read_mark(port, FOLDER / "demo.head")
     assert head is not None
     assert head.seq == 0
     log.sync()
-    log.write_head()
-    after = read_head(port, FOLDER / "demo.head")
+    log.write_mark()
+    after = read_mark(port, FOLDER / "demo.head")
     assert after is not None
     assert (after.seq, after.end) == (1, len(get(port, LOG)))
 
@@ -77,12 +77,12 @@ def test_the_head_file_of_a_sqlite_log_vouches_for_what_is_durable_alone(tmp_pat
     log.append([event(0)])
     log.sync()
     log.append([event(1)])
-    log.write_head()
-    beside = store.beside("demo").head
+    log.write_mark()
+    beside = store.beside("demo").mark
     assert beside is not None
     assert beside.seq == 0
     log.close()
-    beside = store.beside("demo").head
+    beside = store.beside("demo").mark
     assert beside is not None
     assert beside.seq == 1
     store.close()

@@ -10,10 +10,10 @@ import os
 from typing import Any
 
 import pytest
-from runtime.storage.layout import Layout
-from runtime.storage.takeover import take_over
 
 from runtime.storage import JsonlFolder, MemoryPort, NotFound, SessionBusy, Unavailable
+from runtime.storage.jsonl.names import FolderNames
+from runtime.storage.jsonl.takeover import take_over
 from tests.runtime.storage.logs import FOLDER, LOG, event, framed, get, intercepted, memory, put
 
 OWNED = event(0, "session/owner", term=1, owner={"host": "elsewhere", "pid": 1, "boot": "another"})
@@ -109,7 +109,7 @@ def test_a_log_that_has_lost_its_name_is_not_taken_over(other: bytes | None) -> 
     if other is not None:
         put(port, LOG, other)
     with pytest.raises(SessionBusy):
-        take_over(port, Layout(FOLDER), "demo", fd)
+        take_over(port, FolderNames(FOLDER), "demo", fd)
     assert left_behind(port) == []
     if other is None:
         with pytest.raises(NotFound):
@@ -118,7 +118,7 @@ def test_a_log_that_has_lost_its_name_is_not_taken_over(other: bytes | None) -> 
 
 def test_two_do_not_take_over_one_file_at_once() -> None:
     _, port = memory(DATA)
-    layout = Layout(FOLDER)
+    layout = FolderNames(FOLDER)
     first, second = (port.open(LOG, os.O_RDWR) for _ in range(2))
     assert port.lock(first, 0)
     with pytest.raises(SessionBusy):
