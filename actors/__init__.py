@@ -1,1 +1,1 @@
-"""Who runs: Trio actors that may change history only by asking the log writer (design 3)."""
+"""Who runs: Trio actors that may change history only by asking the log writer."""

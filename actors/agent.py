@@ -1,4 +1,4 @@
-"""An agent as its users hold it: a session with a loop that answers (design 3.5)."""
+"""An agent as its users hold it: a session with a loop that answers."""
 
 from __future__ import annotations
 

@@ -2,6 +2,27 @@
 
 What is said to a session goes to its log writer and nowhere else. The loop is only woken: it looks
 into the log for what is pending, so that it makes no difference who said it, how, and when.
+
+It knows nothing that the log does not say, so that a restart is the same thing as a resume. Beside
+the turn in hand it remembers one thing, which pending prompts have had a turn in this life: no log
+says that of a turn that failed before it claimed anything.
+
+What sets a turn off is found in the log and not carried in a mail:
+
+- a pending prompt, or steering that came too late for its turn, that has not had a turn in this
+  life. One whose turn was cancelled before it was claimed starts no second turn, since that is
+  what the cancel was for; it stays pending and joins the next;
+- an interrupted turn that had not answered, where the loop continues what an earlier life left: a
+  recovery turn, with no new input, at most `RECOVERIES` in a row;
+- nothing else. Injected context waits until somebody speaks.
+
+`Wake` carries no input: it says *look*. One that is lost in a crash loses nothing, since a
+restarted loop owes a turn to whatever is pending; two that come together are one look; and a full
+mailbox may refuse it, for whoever filled it has woken the loop.
+
+What ends the loop: its mailbox closes, or a cancel that disposes of it, after the turn in hand has
+written its end. A violation of the invariants is raised and not restarted: what was about to be
+sent would only be built again (docs/design/actors.md, "The agent loop").
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Writing one answer into the log while it streams."""
+"""Writing one answer into the log while it streams.
+
+Displays are told each chunk at once; the log gets them joined. The message cites the chunks of the
+attempt that succeeded; what a failed one had said is void by a logged `llm/retry`.
+"""
 
 from __future__ import annotations
 

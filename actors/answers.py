@@ -1,4 +1,4 @@
-"""Waiting for the turn that answers a prompt (design 3.4, 3.5).
+"""Waiting for the turn that answers a prompt.
 
 The wait follows the log and not the loop, so it outlives restarts and recovery turns.
 """

@@ -3,6 +3,22 @@
 Build the request from the log, seal it, flush, have it cleared, send exactly those bytes, write
 down what comes back. It runs in the task of the step that asked; a loop gets the finished message
 and can write neither the seal nor the answer.
+
+The order is the promise:
+
+    log --> header, messages --> body, digests --> request/sealed --> flush --> cleared --> sent
+
+- The seal is durable before a byte leaves. A crash between the two leaves a seal whose request was
+  never sent, which does no harm; the other way round a model would have been asked something that
+  no log knows.
+- What is cleared is what is sent. Nothing is encoded again between the two, and a retry sends the
+  same bytes again, so one seal stands for all attempts of a step. A digest travels beside its
+  body, so the bytes in hand are hashed once more where they leave.
+- In `audit` the check runs beside the request, and the answer may be there before the verdict. It
+  is shown as it streams, but no message is kept before the verdict has come.
+- However an attempt ends, text that was visible is kept as an interrupted message, shielded and
+  for a few seconds at most: somebody read it, so it belongs to the history that the next request
+  tells.
 """
 
 from __future__ import annotations

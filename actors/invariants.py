@@ -3,6 +3,25 @@
 It trusts nothing live. It reads the stored bytes through a descriptor of its own, keeps its own
 account of them, asks the store how far the disk is known to be, and clears a request whose digests
 it reached by itself. It is never restarted: a mismatch or a crash stops the session.
+
+Why an actor, and not an assertion in dispatch: an assertion would compare the live folds with
+themselves. A stale cache, a message that was changed in memory, an event that was folded and never
+written show only beside the stored bytes, read through another descriptor and folded by somebody
+else. The pure functions (projection, encoding) are the same on both sides and are held by
+reference data; no state is. A fold that the two shared would be faster, and worth nothing.
+
+What each question is there for:
+
+- the open step of the stored bytes has this boundary and exactly this one seal: the request is
+  that step's, and there is no second one;
+- no other bytes were cleared for the boundary: what goes out under a seal does not change;
+- the seal is durable: after a power cut the log still knows of the request;
+- the seal's digests are those of the offered body: what was written down is what would leave;
+- the account's own digests are the same: the log makes this very content, and this content these
+  very bytes.
+
+`full` asks once more, of a fresh history over the whole file, and so also finds a fault of the
+account and its running hashes (docs/design/actors.md, "The invariants actor").
 """
 
 from __future__ import annotations

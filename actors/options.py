@@ -95,7 +95,7 @@ class InvalidOption(Refused):
 
 
 class ModelMissing(Refused):
-    """An agent of which neither its starter nor its log says what model it has."""
+    """An agent without a model: none was given at its start, and its log names none."""
 
     def __str__(self) -> str:
         return "an agent needs a model, and the log names none yet: give model='PROVIDER/MODEL'"

@@ -1,4 +1,7 @@
-"""When a failed request is sent again, and after how long (design 4.4)."""
+"""When a failed request is sent again, and after how long.
+
+With the same bytes and in the same step, also after content had begun: nothing was acted on yet.
+"""
 
 from __future__ import annotations
 

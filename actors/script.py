@@ -92,7 +92,7 @@ class Hang:
 
 @attrs.frozen
 class Fail:
-    """The answer breaks off here with this failure (codes: design 4.4)."""
+    """The answer breaks off here with this failure; its codes are those of a server's failures."""
 
     code: str
     message: str = "the script says so"

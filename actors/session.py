@@ -1,4 +1,8 @@
-"""One session's tree: log writer, invariants, agent loop, started in order."""
+"""One session's tree: log writer, invariants, agent loop, started in order.
+
+The writer is the first to start and the last to stop: what the others still have to say on their
+way out goes into the log.
+"""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ class LiveLog:
         self._generation = 0
 
     def let_go(self) -> None:
-        """Drop what the log folds to but for its length and its pending input; for parking."""
+        """Forget the folds, for parking; the log's length and its pending input are kept."""
         next_seq, pending = self.session.next_seq, self.rules.inbox.mark()
         self._begin()
         self.session.pass_over(next_seq)

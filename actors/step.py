@@ -1,4 +1,8 @@
-"""One step of a turn: what one model call needs, in the one right order."""
+"""One step of a turn: what one model call needs, in the one right order.
+
+Input is judged before anything is claimed, history may be rewritten until the boundary is taken,
+and the header is owed after it (docs/design/actors.md, "One step").
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Following a log from any position (design 3.2)."""
+"""Following a log from any position.
+
+It reads the log and not the writer's memory, so a slow reader holds nobody up and misses nothing.
+"""
 
 from __future__ import annotations
 

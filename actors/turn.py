@@ -1,4 +1,8 @@
-"""One turn: from the input that sets it off to `turn/end`, whatever happens (design 3.4)."""
+"""One turn: from the input that sets it off to `turn/end`, whatever happens.
+
+However a turn ends, its last events give every open call a result and close the step, shielded and
+with a deadline: the next prompt finds a history that can be sent.
+"""
 
 from __future__ import annotations
 

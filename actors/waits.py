@@ -1,4 +1,4 @@
-"""Who waits for whose turn: a circle of agents that wait would never end (design 3.1, 3.5).
+"""Who waits for whose turn: a circle of agents that wait would never end.
 
 The kernel sees a cycle of asks by the chain that each message carries. A prompt to a busy agent is
 no ask: it stands in the log until a turn takes it. So what waits for a turn is noted here.

@@ -1,4 +1,4 @@
-"""Many sessions in one process: a few are busy, the others parked (design 3.1, chapter 8, G9).
+"""Many sessions in one process: a few are busy, the others parked.
 
 Busy sessions take turns with a scripted model and one tool, on a store of real files that is
 synced as always. Everything is measured in the process that does the work.

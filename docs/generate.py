@@ -116,9 +116,8 @@ def _section(title: str, cls: type, level: int) -> str:
 
 
 def _about(cls: type) -> str:
-    """The class's own docstring, without references to chapters that the reader may not have."""
+    """The class's own docstring, with its fields as the log spells them."""
     found = inspect.cleandoc(cls.__dict__.get("__doc__") or "")
-    found = re.sub(r"\s*\(design [^)]*\)", "", found)
     return re.sub(r"`([a-z]+_[a-z_]+)`", lambda name: f"`{camel(name[1])}`", found)
 
 

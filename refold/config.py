@@ -1,4 +1,4 @@
-"""Finding and reading `refold.toml`, and the tools that it names (design 4.1, 7).
+"""Finding and reading `refold.toml`, and the tools that it names.
 
 Nothing reads a configuration by itself but the command line: a program that wants one asks for it.
 """

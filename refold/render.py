@@ -1,4 +1,4 @@
-"""Plain text for terminals: what came from a log is shown and never obeyed (design chapter 7)."""
+"""Plain text for terminals: what came from a log is shown and never obeyed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `refold.toml` says: from a parsed table to records (design 4.1).
+"""What `refold.toml` says: from a parsed table to records.
 
 Pure; the file is found and read by `refold.config`. Every refusal names the file and the key, and
 never quotes a value that may be a secret.

@@ -233,7 +233,10 @@ class _Fields:
 
 
 def refuse_legacy(type_: str, data: object, seq: int | None) -> None:
-    """Raise `LegacyEvent` for header vocabulary that is refused everywhere (design 2.2)."""
+    """Raise `LegacyEvent` for header vocabulary that is refused everywhere.
+
+    Who passed over it would fold another header than its writer sent.
+    """
     if type_ == LEGACY_TYPE:
         raise LegacyEvent(type_, LEGACY_TYPE, seq)
     if type_ == "request/header":

@@ -1,4 +1,4 @@
-"""Every way in which refold says no (design 2.10).
+"""Every way in which refold says no.
 
 One root, `RefoldError`. A refusal is its own class with the facts as attributes; its text is one
 sentence that names them and says what to do. A refusal never changes state.
@@ -23,7 +23,7 @@ class Broken(RefoldError):
 
 @attrs.define(eq=False)
 class NotLosslessJson(Refused):
-    """A value that would not come back from JSON as it went in (design 2.1).
+    """A value that would not come back from JSON as it went in.
 
     `path` is a JSON path such as `$.content[0].text`; `found` names the offending value.
     """
@@ -51,7 +51,7 @@ class InvalidArgument(Refused, TypeError):
 
 @attrs.define(eq=False)
 class InvalidEvent(Refused):
-    """An event whose envelope or data does not have the shape of its type (design 2.1, 2.2)."""
+    """An event whose envelope or data does not have the shape of its type."""
 
     type: str
     problem: str
@@ -64,7 +64,7 @@ class InvalidEvent(Refused):
 
 @attrs.define(eq=False)
 class LegacyEvent(Refused):
-    """Header vocabulary that the log format gave up before version 0 was fixed (design 2.2)."""
+    """Header vocabulary that the log format gave up before version 0 was fixed."""
 
     type: str
     found: str
@@ -80,7 +80,7 @@ class LegacyEvent(Refused):
 
 @attrs.define(eq=False)
 class SurfaceRefused(Refused):
-    """An event that would put the surface into a state that the log cannot explain (design 2.4)."""
+    """An event that would put the surface into a state that the log cannot explain."""
 
     seq: int
     problem: str
@@ -114,7 +114,7 @@ class RuleBroken(Refused):
 
 @attrs.define(eq=False)
 class ReentrantAppend(Refused):
-    """An append from inside an observer of the same session (design 3.2)."""
+    """An append from inside an observer of the same session."""
 
     session: str
 
@@ -127,7 +127,7 @@ class ReentrantAppend(Refused):
 
 @attrs.define(eq=False)
 class UnsupportedVersion(Refused):
-    """A log of another format version (design 2.1)."""
+    """A log of another format version."""
 
     found: object
     supported: int = 0
@@ -151,7 +151,7 @@ class UnsupportedVersion(Refused):
 
 @attrs.define(eq=False)
 class InvalidSessionId(Refused):
-    """An id that could be a path or a control sequence (design 2.1)."""
+    """An id that could be a path or a control sequence."""
 
     found: str
 

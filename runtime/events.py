@@ -1,4 +1,4 @@
-"""The event catalogue: the data of every type that refold writes (design 2.2).
+"""The event catalogue: the data of every type that refold writes.
 
 `docs/events.md` is generated from these classes. `register` opens the catalogue to more log-only
 types; a stored type that nobody registered is kept verbatim.
@@ -34,7 +34,7 @@ class TurnStart:
 
 @attrs.frozen
 class EndReason:
-    """Why a turn ended; which fields are there depends on `kind` (design 2.3)."""
+    """Why a turn ended; which fields are there depends on `kind`."""
 
     kind: Literal[
         "completed",

@@ -1,4 +1,4 @@
-"""Lossless JSON: what may enter a log, and the value that holds open JSON (design 2.1)."""
+"""Lossless JSON: what may enter a log, and the value that holds open JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a model is shown: messages, their blocks, and where each came from (design 2.2, 2.5)."""
+"""What a model is shown: messages, their blocks, and where each came from.
+
+Immutable and shared: a request holds the very objects that the request before it held.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The projection: from one surface event to at most one message (design 2.5)."""
+"""The projection: from one surface event to at most one message.
+
+Because no other event has a part in it, what was derived for one request is the beginning of what
+is derived for the next.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A request and how it is rebuilt from a log."""
+"""A request and how it is rebuilt from a log.
+
+Its messages come from the events strictly before the boundary, its header from the fold up to the
+seal (docs/design/log.md, "Rebuilding a request").
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session: one log with its surface, header and derived messages (design 2.4 to 2.6).
+"""A session: one log with its surface, header and derived messages.
 
 `Session` accepts or refuses one event by its envelope, the surface rules and the legacy rules;
 the relational rules between events live in `runtime.rules`.

@@ -1,4 +1,4 @@
-"""The surface: the ordered seqs that project to model messages (design 2.4).
+"""The surface: the ordered seqs that project to model messages.
 
 One array of ints, changed by one transition. `fold_surface` is the same transition over a whole
 log. Replacements work by position, because after one of them a head node can have a higher seq

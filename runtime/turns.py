@@ -1,6 +1,22 @@
-"""What turns came to, and which turn answered which inbox entry (design 3.4).
+"""What turns came to, and which turn answered which inbox entry.
 
 Folds of committed events; in a fork the inherited part has neither entries nor turns to answer.
+
+An entry goes one of these ways, and whoever waits for its answer waits for whichever it is:
+
+    queued --+-- a message of a turn cites it ------------------> that turn answers it
+             +-- a turn that it was offered to ends without it -> that turn answers it, for now
+             +-- inbox/removed, rejected, inside a turn --------> that turn answers it
+             `-- inbox/removed, cancelled or edited ------------> nobody will
+
+A turn is offered what is pending at its `turn/start`. Where it ends before it could claim an entry
+(it was cancelled early, say), nothing may ever start another turn for that entry, and its asker
+would wait for ever; so it has had its turn. It stays pending all the same, and a later turn that
+does claim it becomes its answer.
+
+An interrupted turn is no answer to what it was only offered, and hands what it had claimed to the
+recovery turn that follows. That one is offered nothing: it takes no new input. `recoveries` counts
+such turns in a row, so that input which ends the program each time is not tried for ever.
 """
 
 from __future__ import annotations
@@ -153,7 +169,8 @@ class Answers:
     def turn_of(self, queued_seq: int) -> int | None:
         """The turn that took an entry, or that ended before it could; None while none has.
 
-        One that is still pending is taken by a later turn, whose number this is from then on.
+        For example: turn 3 is cancelled before it claims the prompt at seq 40, so 3 is the answer
+        here. The prompt stays pending; once turn 4 claims it, the answer is 4.
         """
         return self._taken_by.get(queued_seq)
 

@@ -1,4 +1,8 @@
-"""Checking every request of a stored log against its seal, from the bytes alone (design 3.3)."""
+"""Checking every request of a stored log against its seal, from the bytes alone.
+
+The account is the one that guards live requests, so a verdict needs nothing but the stored lines
+and the version of the wire format that each seal names.
+"""
 
 from __future__ import annotations
 

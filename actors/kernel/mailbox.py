@@ -33,7 +33,11 @@ waiting_chain: ContextVar[tuple[Hop, ...]] = ContextVar("waiting_chain", default
 
 
 def waiting() -> tuple[Hop, ...]:
-    """Those of the chain that wait still: a task outlives the mail in whose hand it was started."""
+    """Those of the chain that still wait.
+
+    A task may go on when the actor that started it has long answered the mail that it had in hand
+    then. It still carries the chain of that mail, but nobody in it waits for the task any more.
+    """
     return tuple(hop for hop in waiting_chain.get() if not hop.over)
 
 

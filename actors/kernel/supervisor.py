@@ -7,6 +7,22 @@ rest-for-one are made by nesting: an actor that opens a supervisor restarts with
 
 Children run protected from KeyboardInterrupt: it would break them off between any two
 instructions. A Ctrl-C goes to Trio's main task instead, and comes here as an orderly stop.
+
+A crash goes one of two ways:
+
+    actor raises --+-- may restart: the mail in hand fails, the queue waits, a pause, again
+                   `-- for good: the mailbox ends and every ask with it, the nursery is cancelled,
+                       and the crash is raised from the supervisor's block
+
+Stopping takes one child after the other, the last started first:
+
+    close its mailbox --> wait while it drains, up to its `shutdown` --> cancel its scope, wait
+
+That is the order of dependence. Who was started later may ask who was started earlier, so the log
+writer is up before everybody and goes after everybody. The deadline is each child's own.
+
+A start that fails is no crash. Whoever called `start` gets the error, at once and as itself:
+nobody else knows of that child yet, and another try would fail in the same way.
 """
 
 from __future__ import annotations

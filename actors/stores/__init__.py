@@ -1,4 +1,4 @@
-"""Where logs live, as actors see it: one contract, and the stores that keep it (design 5.1)."""
+"""Where logs live, as actors see it: one contract, and the stores that keep it."""
 
 from actors.stores.committer import Statistics
 from actors.stores.contract import Grant, Progress, Store

@@ -1,8 +1,23 @@
-"""The committer: one thread that writes and syncs for every session of a store .
+"""The committer: one thread that writes and syncs for every session of a store.
 
 Work is enqueued and cannot be cancelled after that. Each round takes all that has come: it is
 written, then what somebody waits for is synced, then one wake-up of the Trio thread brings
 everything that came of it. What was written and nobody waits for is synced within a second.
+
+There is no timer for gathering: while one round waits for the disk, the next one fills the queue.
+So the busier a store is, the more sessions share a sync, and a lonely one waits for nobody.
+
+A round syncs the logs that somebody waits for. Every other log is *dirty* from its oldest unsynced
+byte on, and synced when that byte has waited a second, whatever comes after it: what a power cut
+may take of events that nobody was promised is bounded in time and not by luck.
+
+A failure is the end of a log and never of the thread. A log that has failed takes no further
+batch, because that would leave a gap, and each later piece of work for it is answered with the
+same failure. Whatever else a round raises, a bug included, becomes the failure of its logs and is
+logged: a thread that died would leave everybody waiting, with nothing to say why.
+
+A store in memory has no thread; its work is done at once. While a program waits for a thread a
+virtual clock finds nothing to do and jumps (docs/design/stores.md, "The committer").
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The contract of a store .
+"""The contract of a store.
 
 There is no "unknown" outcome: a store resolves it or keeps waiting, and an append whose outcome
 cannot be known poisons its grant. Reading never needs a grant and never changes a file.

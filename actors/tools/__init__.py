@@ -1,4 +1,4 @@
-"""Tools: functions that a model may call, their schemas, and how one call is run (design 3.5)."""
+"""Tools: functions that a model may call, their schemas, and how one call is run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a tool is: a function with the schema that a model sees and the rules of its calls.
 
-Design 3.5. The schema comes from type hints (`actors.tools.schema`), the description from the
+The schema comes from type hints (`actors.tools.schema`), the description from the
 first paragraph of the docstring.
 """
 

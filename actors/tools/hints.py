@@ -1,4 +1,4 @@
-"""From a type hint to its shape, and what a hint may be (design 3.5)."""
+"""From a type hint to its shape, and what a hint may be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a function to a JSON schema and back: what a model may pass to a tool (design 3.5)."""
+"""From a function to a JSON schema and back: what a model may pass to a tool."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Shapes: the schema that a model reads, beside the reader that holds a parsed value to it.
 
-One made of others takes both from them, so that schema and reader cannot disagree (design 3.5).
+One made of others takes both from them, so that schema and reader cannot disagree.
 Readers never coerce: `true` is no integer and `"5"` is no number; only a whole number is taken
 where a `float` is wanted.
 """

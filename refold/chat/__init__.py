@@ -1,1 +1,1 @@
-"""Talking to an agent: `refold chat` on a terminal and in a pipe (design 7)."""
+"""Talking to an agent: `refold chat` on a terminal and in a pipe."""

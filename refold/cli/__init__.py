@@ -1,4 +1,4 @@
-"""The command line (design chapter 7): one module a command, imported when it is used.
+"""The command line: one module a command, imported when it is used.
 
 Reading a log needs no Trio, so neither `refold --help` nor the commands that read import it.
 """

@@ -1,4 +1,4 @@
-"""`refold chat`: talk to an agent in the terminal (design 7)."""
+"""`refold chat`: talk to an agent in the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`refold demo`: the two-minute tour (design 7)."""
+"""`refold demo`: the two-minute tour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`refold export`: the stored bytes of a session, as a file or into another store (design 5.3)."""
+"""`refold export`: the stored bytes of a session, as a file or into another store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`refold import`: take a log file into the store (design 5.2, 5.3)."""
+"""`refold import`: take a log file into the store."""
 
 from __future__ import annotations
 

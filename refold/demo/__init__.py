@@ -1,1 +1,1 @@
-"""The tour that `refold demo` gives: an agent is killed inside a tool and comes back (design 7)."""
+"""The tour that `refold demo` gives: an agent is killed inside a tool and comes back."""

@@ -1,4 +1,4 @@
-"""A port on which chosen operations fail (design 5.5)."""
+"""A port on which chosen operations fail."""
 
 from __future__ import annotations
 

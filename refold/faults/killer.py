@@ -1,4 +1,4 @@
-"""Killing real processes at instants drawn from a seed (design 5.5).
+"""Killing real processes at instants drawn from a seed.
 
 A program is started, what it says on its standard output is read all the while, and at its
 instant it is killed with SIGKILL. What it had said by then is told to whoever waits:

@@ -1,4 +1,4 @@
-"""The ways in which what is unsynced may not reach the disk, each with a name (design 9)."""
+"""The ways in which what is unsynced may not reach the disk, each with a name."""
 
 from __future__ import annotations
 

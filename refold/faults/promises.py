@@ -1,4 +1,4 @@
-"""What a program was told is safe, and whether a store still holds it (design 5.5)."""
+"""What a program was told is safe, and whether a store still holds it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a power cut or a kill may leave of what was done to a disk (design 5.5, 9).
+"""What a power cut or a kill may leave of what was done to a disk.
 
 What was synced stays. Of the bytes that were not, any part may be there; so may any of the names
 that no sync of their folder covered, and what happens to one file says nothing of another.

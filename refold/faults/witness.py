@@ -1,4 +1,4 @@
-"""A store that tells what it acknowledges (design 5.5)."""
+"""A store that tells what it acknowledges."""
 
 from __future__ import annotations
 

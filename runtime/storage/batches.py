@@ -1,4 +1,4 @@
-"""What every store asks of a batch before it writes it (design 5.2). Pure, over bytes."""
+"""What every store asks of a batch before it writes it. Pure, over bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a store says no (design 5.1), in the classes of `runtime.errors`.
+"""How a store says no, in the classes of `runtime.errors`.
 
 Refusals leave everything as it was. What is `Broken` says how far the log still stands.
 """
@@ -181,7 +181,7 @@ COPY_ADVICE = (
 
 @attrs.define(eq=False)
 class LogCorrupt(Broken):
-    """Damage that cannot be the tail of a crash: the log is refused (design 5.2).
+    """Damage that cannot be the tail of a crash: the log is refused.
 
     `offset` counts bytes and `line` lines from 1; `expected_seq` is None in the header. `readable`
     holds the verified batches before the damage.

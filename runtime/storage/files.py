@@ -49,7 +49,8 @@ Twins: TypeAlias = "Callable[[], Iterable[Path]]"
 def open_plain(port: Port, path: Path, flags: int, twins: Twins | None = None) -> int:
     """Open a plain file; raises `StoreRefused`, `FileNotFoundError`.
 
-    With `twins` one name alone must lead to it, but for those, which a crash may have left.
+    With `twins` it may have no second name (a hard link) except one of those: a crash in the middle
+    of a fork or a takeover leaves such a name.
     """
     try:
         fd = port.open(path, flags)

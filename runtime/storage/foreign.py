@@ -1,4 +1,4 @@
-"""Logs that refold did not write: lines without checksums, for reading and import (design 5.2)."""
+"""Logs that refold did not write: lines without checksums, for reading and import."""
 
 from __future__ import annotations
 

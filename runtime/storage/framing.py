@@ -1,4 +1,4 @@
-"""The framing of a line: checksum, durable mark, batch count (design 5.2). Pure, over bytes.
+"""The framing of a line: checksum, durable mark, batch count. Pure, over bytes.
 
 `crc` stands at bytes 8 to 15 and covers everything from the comma at byte 17 to the closing
 brace, so a line is checked with two slices before any JSON is parsed. Events are chained: each

@@ -1,4 +1,4 @@
-"""The index file: where a log's lines are, so that a long log need not be walked (design 5.2).
+"""The index file: where a log's lines are, so that a long log need not be walked.
 
 It is never trusted. It counts only if its own checksums fit, and if the log's bytes up to its end
 have the checksum that they had when they were last verified; else the log is walked from its

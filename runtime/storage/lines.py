@@ -1,4 +1,4 @@
-"""Reading one stored log's lines wherever they are kept (design 5.2, 5.3)."""
+"""Reading one stored log's lines wherever they are kept."""
 
 from __future__ import annotations
 

@@ -73,9 +73,11 @@ def last_owner_of(read: Callable[[], Scan]) -> LastOwner | None:
 
 
 def busy(session_id: str, last: LastOwner | None) -> SessionBusy:
-    """The refusal of a session that somebody has locked, naming its last owner if it is that.
+    """The refusal of a session that somebody has locked, with its holder's name if it is known.
 
-    One that gave it back or has ended is not: the holder has not written its own name yet.
+    The log names its last owner. That is the holder, unless it released the log or its process
+    has ended: then somebody else has just taken the lock and not written its own name yet, and
+    the refusal names nobody.
     """
     owner = None if last is None or last.released else last.owner.owner
     if last is None or owner is None or has_ended(owner):

@@ -59,7 +59,9 @@ def unreported(
 def report_of(quarantine: Quarantine, found: Scan) -> SessionRecovered | None:
     """What an opening that found this log, and those before it that crashed, took from it."""
     reason = "unreported" if found.torn is None else found.torn.reason
-    # Beside the log's end: before a newline that was put back, and before a header that is new.
+    # A piece is named for the offset that it was cut at, which is where the log ends now, with two
+    # exceptions. Where a lost newline was put back, the end is one byte further on. Where the file
+    # had not even its header, the whole of it was cut, from 0 on, and the end is the new header's.
     end = found.end.offset
     offsets = (end, end - 1) if found.records else (end, 0)
     report = unreported(quarantine, offsets, reason)

@@ -1,4 +1,7 @@
-"""Following a log beside its writer (design 3.3, 5.2)."""
+"""Following a log beside its writer.
+
+Through a descriptor of its own and without any state of the writer's: it sees what a stranger sees.
+"""
 
 from __future__ import annotations
 

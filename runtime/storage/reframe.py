@@ -1,4 +1,4 @@
-"""Giving a foreign log the framing of ours, for import (design 5.2, 5.3). Pure, over bytes."""
+"""Giving a foreign log the framing of ours, for import. Pure, over bytes."""
 
 from __future__ import annotations
 

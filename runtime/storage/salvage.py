@@ -1,4 +1,4 @@
-"""What can be kept of a damaged log: a plan from its bytes (design 5.2, 5.4). Pure."""
+"""What can be kept of a damaged log: a plan from its bytes. Pure."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 From the first line that does not fit on, the tail is *torn* (a crash came before it was durable),
 unless a later line that fits its own predecessor names the bad seq as durable: then the file is
-*corrupt* (design 5.2). Pure, over bytes; nothing is decoded but headers.
+*corrupt* (docs/design/stores.md, "The tail rule"). Pure, over bytes; nothing is decoded but
+headers.
 """
 
 from __future__ import annotations

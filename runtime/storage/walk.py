@@ -1,4 +1,4 @@
-"""Walking along a log's chain: which lines are verified, and where that ends (design 5.2)."""
+"""Walking along a log's chain: which lines are verified, and where that ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the chunks of one answer to its blocks (design 4.3)."""
+"""From the chunks of one answer to its blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which chunks of a stream are written into the log (design 3.4, 4.3)."""
+"""Which chunks of a stream are written into the log.
+
+The log keeps what reading and replay need. Displays get every chunk undelayed, by another way.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The order in which chunks may come, whatever wire they came over (design 4.3)."""
+"""The order in which chunks may come, whatever wire they came over.
+
+What a decoder gets wrong is found here, before any of it is in a log.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The vocabulary of a streamed answer, the same for every wire (design 4.3)."""
+"""The vocabulary of a streamed answer, the same for every wire."""
 
 from __future__ import annotations
 

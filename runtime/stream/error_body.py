@@ -1,4 +1,7 @@
-"""What the body of a failed request says, in words that may be shown (design 4.4)."""
+"""What the body of a failed request says, in words that may be shown.
+
+It is a stranger's text: it is cut, made printable and rid of the key.
+"""
 
 from __future__ import annotations
 
@@ -172,7 +175,7 @@ _NAMES = {
 
 
 def code_of(said: Said, status: int | None) -> str:
-    """The code of design 4.4 for what was said with `status`; None when no status is known."""
+    """The failure's code for what was said with `status`, None when no status is known."""
     named = [_DECISIVE[name] for name in sorted(said.names) if name in _DECISIVE]
     text = said.text.lower()
     telling = [

@@ -1,4 +1,4 @@
-"""What a provider, or the way to it, did wrong (design 4.4)."""
+"""What a provider, or the way to it, did wrong."""
 
 from __future__ import annotations
 
@@ -29,7 +29,13 @@ RETRYABLE: frozenset[str] = frozenset(
 
 @attrs.frozen
 class Failure:
-    """A failed request as data; `code` is one of design 4.4, `retry_after_ms` the server's wish."""
+    """A failed request as data; `retry_after_ms` is the server's wish.
+
+    `code` is RATE_LIMIT, OVERLOADED, SERVER, TIMEOUT, TRANSPORT, STREAM_CLOSED,
+    MALFORMED_RESPONSE or EMPTY_RESPONSE, after which the same request may succeed; or AUTH,
+    MISSING_CREDENTIAL, QUOTA, INVALID_REQUEST, CONTEXT_WINDOW_EXCEEDED, CONTENT_FILTER,
+    NO_ADAPTER or ABORTED, after which it will not.
+    """
 
     code: str
     message: str

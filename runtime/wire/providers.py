@@ -1,4 +1,7 @@
-"""Providers: where a model lives, how it is spoken to and which key it wants."""
+"""Providers: where a model lives, how it is spoken to and which key it wants.
+
+A record holds the name of a key's variable and never the key, so no log and no error can show it.
+"""
 
 from __future__ import annotations
 

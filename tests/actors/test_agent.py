@@ -1,4 +1,4 @@
-"""What an agent does on an ordinary day (design 3.4, 3.5), with a virtual clock."""
+"""What an agent does on an ordinary day, with a virtual clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad input is one sentence that says what to do, and nothing is lost by it (design 2.10, 4.4).
+"""Bad input is one sentence that says what to do, and nothing is lost by it.
 
 Whatever goes wrong in a turn ends it with a reason; the next prompt in the same process works and
 every request of the log verifies. Whatever is wrong with what the caller says is refused before

@@ -1,4 +1,4 @@
-"""Budgets: what one turn may take, and that the next prompt works (design 3.4)."""
+"""Budgets: what one turn may take, and that the next prompt works."""
 
 from __future__ import annotations
 

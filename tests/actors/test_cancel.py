@@ -1,4 +1,4 @@
-"""Cancel works at every await and leaves a log that goes on (design 3.4, 2.3).
+"""Cancel works at every await and leaves a log that goes on.
 
 Everything here runs on a virtual clock and a store in memory, but for the one test whose subject
 is a socket.

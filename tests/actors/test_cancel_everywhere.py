@@ -1,4 +1,4 @@
-"""One turn, cancelled at its every checkpoint, one by one (design 3.4, chapter 9, item 3).
+"""One turn, cancelled at its every checkpoint, one by one.
 
 The turn thinks, speaks and runs three tools side by side, on a virtual clock and a store in
 memory. Only the steps of the task that runs the turn and of that task's descendants are counted;

@@ -1,4 +1,4 @@
-"""Nothing in a step costs more because the session is longer (design 2.7, 3.3, chapter 8).
+"""Nothing in a step costs more because the session is longer.
 
 Counted, not timed: one text turn after 10 messages and after 10,000, on a real file, with the
 invariants in `enforce`. Set aside are the one copy and the one hash of the body, and the digits

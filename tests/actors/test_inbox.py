@@ -1,4 +1,4 @@
-"""What is said to an agent is kept until it is in history, once, in order (design 3.4, 2.9)."""
+"""What is said to an agent is kept until it is in history, once, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The invariants bite: each way to send what the log does not explain is refused (design 3.3).
+"""The invariants bite: each way to send what the log does not explain is refused.
 
 Every test breaks something inside a live agent on purpose. The model is not asked, the report
 names the first path that differs, the turn ends with code INVARIANT and the log keeps the rules.

@@ -1,4 +1,4 @@
-"""Header vocabulary of the past is refused everywhere, before anything is replayed (design 2.2)."""
+"""Header vocabulary of the past is refused everywhere, before anything is replayed."""
 
 from __future__ import annotations
 

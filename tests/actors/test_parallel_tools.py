@@ -1,4 +1,4 @@
-"""Tool calls side by side, in threads, cut short, and in circles (design 3.4, step 9)."""
+"""Tool calls side by side, in threads, cut short, and in circles."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a crash interrupts is answered once, by a turn of recovery; parked agents come back.
 
 The loop is crashed on purpose on a virtual clock; a crash of the whole program is a copy of its
-store, made in the middle of a turn and resumed elsewhere (design 3.4).
+store, made in the middle of a turn and resumed elsewhere.
 """
 
 from __future__ import annotations

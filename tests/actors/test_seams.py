@@ -1,4 +1,4 @@
-"""The nine seams: their order, what each may change, what the model sees (design 3.4)."""
+"""The nine seams: their order, what each may change, what the model sees."""
 
 from __future__ import annotations
 

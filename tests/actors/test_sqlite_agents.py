@@ -1,4 +1,4 @@
-"""Whole agents whose sessions live in one SQLite file (design 5.3)."""
+"""Whole agents whose sessions live in one SQLite file."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The harnesses go red: each bug is planted on purpose, and the state that finds it is told.
 
-A harness that was never seen red is no evidence (design 9.8).
+A harness that was never seen red is no evidence.
 """
 
 from __future__ import annotations

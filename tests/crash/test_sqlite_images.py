@@ -1,4 +1,4 @@
-"""No power cut costs a SQLite store anything that it called durable (design 5.3, chapter 9).
+"""No power cut costs a SQLite store anything that it called durable.
 
 The states are made from images of the files at each commit; see `images`. Every state is opened,
 read and, one in ten, written to. How many of each kind were tried is printed;

@@ -1,4 +1,4 @@
-"""What a command says when it cannot go on, and the exit code for it (design chapter 7)."""
+"""What a command says when it cannot go on, and the exit code for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signs of life on standard error, if it is a terminal and the work takes long (design 7)."""
+"""Signs of life on standard error, if it is a terminal and the work takes long."""
 
 from __future__ import annotations
 

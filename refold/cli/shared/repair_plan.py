@@ -1,4 +1,4 @@
-"""What a repair does to one log, and what no repair can (design 5.2, 5.4)."""
+"""What a repair does to one log, and what no repair can."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every store must hold, as checks that a store of your own can be put to (design 5.1).
+"""What every store must hold, as checks that a store of your own can be put to.
 
 A check is an async function that is given `Stores` and raises `ContractBroken` with what the store
 did. It needs no test framework:

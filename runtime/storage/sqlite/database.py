@@ -2,6 +2,19 @@
 
 The writing one also makes every checkpoint. Reading is done in short queries, so it neither blocks
 the writer nor keeps the write-ahead log from being used again.
+
+Four things about SQLite shape what is here:
+
+- A commit is durable with `synchronous = FULL` alone. Rounds that nobody waits for are committed
+  with NORMAL, which writes the log and does not sync it; the next FULL commit syncs the same file,
+  and so makes them durable along with itself.
+- It commits into a file that has lost its name as happily as into any. So the names are looked at
+  again after a commit: what nobody will find is not acknowledged.
+- After a failed sync the cache may show pages that the disk never got, marked clean. `failed` is
+  final until `renew` has connected anew and copied the write-ahead log into the file, which writes
+  what the disk may lack.
+- Its locks do not outlive a fork of the process, and the child's closing would take the parent's
+  away. So a file belongs to the process that opened it, and a child is refused.
 """
 
 from __future__ import annotations

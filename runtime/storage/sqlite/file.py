@@ -1,4 +1,8 @@
-"""A store of sessions in one SQLite file."""
+"""A store of sessions in one SQLite file.
+
+A row holds the framed line that a file would hold, and the same verifier reads it: SQLite drops a
+flipped frame of its write-ahead log without a word (docs/design/stores.md, "SQLite").
+"""
 
 from __future__ import annotations
 

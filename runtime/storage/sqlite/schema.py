@@ -182,6 +182,6 @@ def _warn_of_old_library() -> None:
 
 
 def has_wal_reset_race(version: tuple[int, ...]) -> bool:
-    """Whether a version of SQLite has it: 3.7.0 to 3.51.2, but for two later fixes of old ones."""
+    """Whether two writers can lose commits: SQLite 3.7.0 to 3.51.2, not 3.44.6 on and 3.50.7 on."""
     fixed = version[:2] in ((3, 44), (3, 50)) and version[2] >= {44: 6, 50: 7}[version[1]]
     return (3, 7, 0) <= version < (3, 51, 3) and not fixed

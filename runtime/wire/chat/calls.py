@@ -1,4 +1,4 @@
-"""Tool calls out of the pieces in which a stream of chat completions tells them (design 4.3)."""
+"""Tool calls out of the pieces in which a stream of chat completions tells them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoding a stream of chat completions: bytes in, chunks out, no I/O (design 4.3).
+"""Decoding a stream of chat completions: bytes in, chunks out, no I/O.
 
 Servers that speak this wire differ in a hundred small ways; each that is known has a test of its
 own. Two rules keep them apart from faults: what is missing is unknown, never zero, and a stream

@@ -1,4 +1,4 @@
-"""Reading one event of a stream of chat completions, whatever server wrote it (design 4.3)."""
+"""Reading one event of a stream of chat completions, whatever server wrote it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools in threads, and output that is cut (design 3.4, step 9, and 3.5)."""
+"""Tools in threads, and output that is cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes from one kind of store to another and back is the same, byte by byte (design 5.3)."""
+"""What goes from one kind of store to another and back is the same, byte by byte."""
 
 from __future__ import annotations
 
