@@ -10,9 +10,7 @@ import attrs
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from actors.agent_loop import Loop, Wake, WhenIdle
-from actors.answers import NoSuchPrompt, WaitForAnswers
-from actors.arguments import (
+from refold.actors.arguments import (
     check_callback,
     check_optional_text,
     check_seq,
@@ -20,24 +18,26 @@ from actors.arguments import (
     check_text,
     wrong,
 )
-from actors.bodies import refuse_waiting_for_itself
-from actors.kernel import ActorCrashed, ActorSnapshot, ActorStopped, Ask, MailboxFull
-from actors.log_writer import PARKED
-from actors.same_run import check_same_run
-from actors.session import Opened, Opening, Recipe
-from actors.session_log import SessionLog
-from actors.subscription import Subscription
-from actors.waits import Waits
-from runtime.envelope import Draft, decode_line, draft
-from runtime.errors import InvalidArgument, check_position
-from runtime.events import EndReason, InboxQueued, InboxRemoved
-from runtime.messages import USER, Message, Source, TextBlock
-from runtime.session import Session
-from runtime.storage.errors import PASSING
-from runtime.storage.reader import LogReader
-from runtime.storage.session_header import Durability
-from runtime.stream.chunks import Chunk
-from runtime.turns import Turn
+from refold.actors.bodies import refuse_waiting_for_itself
+from refold.actors.kernel import ActorCrashed, ActorSnapshot, ActorStopped, Ask, MailboxFull
+from refold.actors.kernel.same_run import check_same_run
+from refold.actors.log.log_writer import PARKED
+from refold.actors.log.session_log import SessionLog
+from refold.actors.log.subscription import Subscription
+from refold.actors.session_tree import Recipe, RunningSession, SessionLife
+from refold.actors.turn.agent_loop import Loop, Wake, WhenIdle
+from refold.actors.turn.ask_cycles import Waits
+from refold.actors.turn.prompt_wait import NoSuchPrompt, PromptWait
+from refold.runtime.envelope import Draft, decode_line, draft
+from refold.runtime.errors import InvalidArgument, check_position
+from refold.runtime.events import EndReason, InboxQueued, InboxRemoved
+from refold.runtime.history import History
+from refold.runtime.messages import USER, Message, Source, TextBlock
+from refold.runtime.prompt_ledger import Turn
+from refold.runtime.storage.errors import PASSING
+from refold.runtime.storage.reader import LogReader
+from refold.runtime.storage.session_header import Durability
+from refold.runtime.stream.chunks import Chunk
 
 R = TypeVar("R")
 
@@ -71,9 +71,9 @@ class Agent:
 
     def __init__(
         self,
-        opening: Opening,
+        opening: SessionLife,
         recipe: Recipe,
-        reopen: Callable[[], Opening],
+        reopen: Callable[[], SessionLife],
         open_reader: Callable[[], LogReader],
         waits: Waits,
         run: trio.lowlevel.TrioToken,
@@ -89,13 +89,13 @@ class Agent:
         self._opened = opening.opened
         self._follow(opening)
 
-    def _follow(self, opening: Opening) -> None:
+    def _follow(self, opening: SessionLife) -> None:
         self._opening = opening
         opening.on_ready, opening.on_stopped = self._begun, self._ended
         if opening.ended:
             self._ended()
 
-    def _begun(self, opened: Opened) -> None:
+    def _begun(self, opened: RunningSession) -> None:
         self._opened = opened
 
     def _ended(self) -> None:
@@ -265,7 +265,7 @@ class Agent:
         reader = self._open_reader()
         try:
             events = (decode_line(record.encoded) for record in reader.read_new())
-            return Session(events, retain=False).derive_messages()
+            return History(events, retain=False).derive_messages()
         finally:
             reader.close()
 
@@ -326,7 +326,7 @@ class Agent:
         await self._opening.stopped.wait()
 
     @asynccontextmanager
-    async def _awake(self) -> AsyncIterator[Opened]:
+    async def _awake(self) -> AsyncIterator[RunningSession]:
         """The session, its actors running; it is not parked while somebody uses it."""
         check_same_run(self._run)
         self._users += 1
@@ -358,8 +358,8 @@ class Agent:
             if not opening.stop.is_set():
                 return
 
-    def _answers(self, opened: Opened) -> WaitForAnswers:
-        return WaitForAnswers(opened, self._feed, self._open_reader, self._why)
+    def _answers(self, opened: RunningSession) -> PromptWait:
+        return PromptWait(opened, self._feed, self._open_reader, self._why)
 
     def _why(self) -> Exception:
         if not self._opened.failure:
@@ -371,7 +371,7 @@ class Agent:
         crash.__cause__ = cause
         return crash
 
-    async def _ending(self, opened: Opened, work: Awaitable[Any]) -> Any:
+    async def _ending(self, opened: RunningSession, work: Awaitable[Any]) -> Any:
         """Await work; where the session ended meanwhile, say why it did."""
         try:
             return await work
@@ -380,7 +380,7 @@ class Agent:
             why = self._why()
             raise why from why.__cause__
 
-    async def _ask_loop(self, opened: Opened, message: Ask[Loop, R]) -> R:
+    async def _ask_loop(self, opened: RunningSession, message: Ask[Loop, R]) -> R:
         """Ask the loop; one that crashed with the message in hand is asked again, restarted."""
         while True:
             try:
@@ -395,7 +395,7 @@ class Agent:
         raise why from why.__cause__
 
     async def _say(
-        self, opened: Opened, entry: Draft, *, asked: bool = False, wakes: bool = True
+        self, opened: RunningSession, entry: Draft, *, asked: bool = False, wakes: bool = True
     ) -> int:
         """Queue an entry and return its seq, or that of its key's first; the one way in.
 
@@ -415,7 +415,7 @@ class Agent:
             await self._ending(opened, queued.durable.wait())
         return int(queued.seq)
 
-    def _wake(self, opened: Opened) -> None:
+    def _wake(self, opened: RunningSession) -> None:
         with suppress(MailboxFull):  # whoever filled it wakes the loop, which looks into the log
             opened.ref.tell_nowait(Wake())
 

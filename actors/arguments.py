@@ -11,8 +11,8 @@ import math
 from functools import partial
 from typing import Any, TypeGuard
 
-from runtime.errors import InvalidArgument
-from runtime.json import check
+from refold.runtime.errors import InvalidArgument
+from refold.runtime.json import check
 
 
 def wrong(name: str, wanted: str, value: object) -> InvalidArgument:

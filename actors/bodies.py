@@ -29,7 +29,7 @@ from typing import Any, Generic, NoReturn, TypeVar, cast
 import trio
 from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
-from actors.kernel import AskCycle, waiting
+from refold.actors.kernel import AskCycle, waiting
 
 T = TypeVar("T")
 

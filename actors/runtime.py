@@ -24,29 +24,24 @@ import httpx2
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from actors.agent import Agent, AgentSnapshot
-from actors.arguments import check_optional_text, check_seq, check_switch, is_number, wrong
-from actors.http_model import HttpModel, close_client, make_client
-from actors.ids import new_id, now_ms
-from actors.kernel import open_flat_nursery, sole_error
-from actors.model import Model
-from actors.options import (
-    AgentOptions,
-    Given,
-    InvalidOption,
-    parse_options,
-)
-from actors.same_run import check_same_run
-from actors.script import Script
-from actors.session import Host, Opening, Recipe, run_session
-from actors.session_log import Feed
-from actors.stores import Grant, Store, open_store
-from actors.waits import Waits
-from runtime.errors import Broken, InvalidArgument, Refused
-from runtime.storage.errors import NotFound, SessionBusy
-from runtime.storage.owners import this_process
-from runtime.storage.session_header import Durability, SessionHeader, check_session_id
-from runtime.wire.providers import Provider, find_provider, read_key
+from refold.actors.agent import Agent, AgentSnapshot
+from refold.actors.arguments import check_optional_text, check_seq, check_switch, is_number, wrong
+from refold.actors.ids import new_id, now_ms
+from refold.actors.kernel import open_flat_nursery, sole_error
+from refold.actors.kernel.same_run import check_same_run
+from refold.actors.log.session_log import LogProgress
+from refold.actors.request.http_model import HttpModel, close_client, make_client
+from refold.actors.request.model import Model
+from refold.actors.request.script import Script
+from refold.actors.session_tree import Host, Recipe, SessionLife, run_session
+from refold.actors.stores import Grant, Store, open_store
+from refold.actors.turn.ask_cycles import Waits
+from refold.actors.turn.options import AgentOptions, Given, InvalidOption, parse_options
+from refold.runtime.errors import Broken, InvalidArgument, Refused
+from refold.runtime.storage.errors import NotFound, SessionBusy
+from refold.runtime.storage.owners import this_process
+from refold.runtime.storage.session_header import Durability, SessionHeader, check_session_id
+from refold.runtime.wire.providers import Provider, find_provider, read_key
 
 NAMING_SECONDS, NAMING_TRIES = 0.02, 50
 """How often, and how long apart, a session is asked for whose holder has not named itself yet."""
@@ -147,7 +142,7 @@ class Runtime:
         self._records = [given for given in providers if isinstance(given, Provider)]
         self._scripts = {given.name: given for given in providers if isinstance(given, Script)}
         self._agents: list[Agent] = []
-        self._openings: list[Opening] = []  # those that have not ended
+        self._openings: list[SessionLife] = []  # those that have not ended
         self._waits = Waits()
         self._run = trio.lowlevel.current_trio_token()
         self._left = self._interrupted = False
@@ -265,14 +260,14 @@ class Runtime:
         *,
         continues: bool,
     ) -> Agent:
-        feed = Feed(self._interrupt)
+        feed = LogProgress(self._interrupt)
         recipe = Recipe(self._host, session_id, given, feed)
 
         def begin(
             take: Take, undo: Callable[[], Awaitable[object]] | None = None, *, continues: bool
-        ) -> Opening:
+        ) -> SessionLife:
             self._check()
-            opening = Opening(session_id)
+            opening = SessionLife(session_id)
             self._openings = [*(kept for kept in self._openings if not kept.ended), opening]
             run = partial(run_session, continues=continues)
             self._nursery.start_soon(run, recipe, opening, take, undo)
@@ -301,7 +296,7 @@ class Runtime:
                     raise
                 return await self.store.create(header)  # its first batch was refused
 
-        def reopen() -> Opening:
+        def reopen() -> SessionLife:
             return begin(take_again, None, continues=False)
 
         open_reader = partial(self.store.reader, session_id)
@@ -496,7 +491,7 @@ def open_runtime(
     sessions that have not ended by then are cancelled and named, in the log of the program and by
     `NotClosed`: theirs end as after a kill. A tool that does not stop holds nothing up: it is left
     behind in a task outside the block, with a warning that names it, and is broken off when Trio's
-    run ends (see `actors.bodies`). One error in the block is raised as itself, and a
+    run ends (see `refold.actors.bodies`). One error in the block is raised as itself, and a
     KeyboardInterrupt or SystemExit always.
     """
     _check_arguments(store, providers, durability, park_after)

@@ -9,10 +9,10 @@ import attrs
 import trio
 
 import refold
-from actors.stores import EmbeddedStore
 from benchmarks.many_sessions import versions
-from runtime.envelope import draft
-from runtime.events import TodoWrite
+from refold.actors.stores import EmbeddedStore
+from refold.runtime.envelope import draft
+from refold.runtime.events import TodoWrite
 
 
 @attrs.frozen

@@ -17,7 +17,7 @@ import trio
 
 import refold
 from benchmarks.many_sessions import held, versions
-from runtime.storage import open_sessions
+from refold.runtime.storage import open_sessions
 
 SESSION = "long"
 

@@ -20,11 +20,11 @@ ROOT = Path(__file__).parent.parent
 if str(ROOT) not in sys.path:  # a checkout that is not installed
     sys.path.insert(0, str(ROOT))
 
-from runtime import events, rules  # noqa: E402 - the line above makes it importable
-from runtime.codec import camel  # noqa: E402 - as above
-from runtime.json import Json  # noqa: E402 - as above
-from runtime.messages import BLOCKS, Block  # noqa: E402 - as above
-from runtime.stream.chunks import CHUNKS, Chunk  # noqa: E402 - as above
+from refold.runtime import events, rules  # noqa: E402 - the line above makes it importable
+from refold.runtime.json import Json  # noqa: E402 - as above
+from refold.runtime.messages import BLOCKS, Block  # noqa: E402 - as above
+from refold.runtime.stream.chunks import CHUNKS, Chunk  # noqa: E402 - as above
+from refold.runtime.typed_json import camel  # noqa: E402 - as above
 
 TARGET = Path(__file__).with_name("events.md")
 

@@ -24,7 +24,7 @@ from refold.faults import (
     crash_states,
     recorded_store,
 )
-from runtime.storage import JsonlFolder, NotFound
+from refold.runtime.storage import JsonlFolder, NotFound
 
 ORDERS = ("three lamps", "a table")
 

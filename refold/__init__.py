@@ -8,124 +8,124 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from actors.agent import Agent as Agent
-    from actors.answers import NoSuchPrompt as NoSuchPrompt
-    from actors.answers import PromptRemoved as PromptRemoved
-    from actors.invariants import InvariantViolation as InvariantViolation
-    from actors.kernel import ActorCrashed as ActorCrashed
-    from actors.kernel import ActorStopped as ActorStopped
-    from actors.options import AgentOptions as AgentOptions
-    from actors.options import Budgets as Budgets
-    from actors.options import InvalidOption as InvalidOption
-    from actors.runtime import Runtime as Runtime
-    from actors.runtime import open_runtime
-    from actors.script import Call as Call
-    from actors.script import Delay as Delay
-    from actors.script import End as End
-    from actors.script import Fail as Fail
-    from actors.script import Hang as Hang
-    from actors.script import Say as Say
-    from actors.script import Script as Script
-    from actors.script import Think as Think
-    from actors.seam_log import SeamLog as SeamLog
-    from actors.seams import CallView as CallView
-    from actors.seams import Deny as Deny
-    from actors.seams import GoOn as GoOn
-    from actors.seams import PromptView as PromptView
-    from actors.seams import Reject as Reject
-    from actors.seams import SeamMisused as SeamMisused
-    from actors.seams import Seams as Seams
-    from actors.seams import StepView as StepView
-    from actors.seams import Stop as Stop
-    from actors.seams import Submit as Submit
-    from actors.seams import TurnView as TurnView
-    from actors.tools import Ge as Ge
-    from actors.tools import Le as Le
-    from actors.tools import MaxLen as MaxLen
-    from actors.tools import MinLen as MinLen
-    from actors.tools import Outcome as Outcome
-    from actors.tools import Pattern as Pattern
-    from actors.tools import Tool as Tool
-    from actors.tools import tool as tool
+    from refold.actors.agent import Agent as Agent
+    from refold.actors.kernel import ActorCrashed as ActorCrashed
+    from refold.actors.kernel import ActorStopped as ActorStopped
+    from refold.actors.log.seam_log import SeamLog as SeamLog
+    from refold.actors.request.invariants import InvariantViolation as InvariantViolation
+    from refold.actors.request.script import Call as Call
+    from refold.actors.request.script import Delay as Delay
+    from refold.actors.request.script import End as End
+    from refold.actors.request.script import Fail as Fail
+    from refold.actors.request.script import Hang as Hang
+    from refold.actors.request.script import Say as Say
+    from refold.actors.request.script import Script as Script
+    from refold.actors.request.script import Think as Think
+    from refold.actors.runtime import Runtime as Runtime
+    from refold.actors.runtime import open_runtime
+    from refold.actors.tools import Ge as Ge
+    from refold.actors.tools import Le as Le
+    from refold.actors.tools import MaxLen as MaxLen
+    from refold.actors.tools import MinLen as MinLen
+    from refold.actors.tools import Outcome as Outcome
+    from refold.actors.tools import Pattern as Pattern
+    from refold.actors.tools import Tool as Tool
+    from refold.actors.tools import tool as tool
+    from refold.actors.turn.options import AgentOptions as AgentOptions
+    from refold.actors.turn.options import Budgets as Budgets
+    from refold.actors.turn.options import InvalidOption as InvalidOption
+    from refold.actors.turn.prompt_wait import NoSuchPrompt as NoSuchPrompt
+    from refold.actors.turn.prompt_wait import PromptRemoved as PromptRemoved
+    from refold.actors.turn.seams import CallView as CallView
+    from refold.actors.turn.seams import Deny as Deny
+    from refold.actors.turn.seams import GoOn as GoOn
+    from refold.actors.turn.seams import PromptView as PromptView
+    from refold.actors.turn.seams import Reject as Reject
+    from refold.actors.turn.seams import SeamMisused as SeamMisused
+    from refold.actors.turn.seams import Seams as Seams
+    from refold.actors.turn.seams import StepView as StepView
+    from refold.actors.turn.seams import Stop as Stop
+    from refold.actors.turn.seams import Submit as Submit
+    from refold.actors.turn.seams import TurnView as TurnView
     from refold.config import load_config as load_config
     from refold.config import load_tools as load_tools
-    from runtime.config import Config as Config
-    from runtime.envelope import InBatch as InBatch
-    from runtime.envelope import Replace as Replace
-    from runtime.envelope import draft as draft
-    from runtime.errors import InvalidArgument as InvalidArgument
-    from runtime.errors import RefoldError as RefoldError
-    from runtime.events import ContextMessage as ContextMessage
-    from runtime.events import ToolError as ToolError
-    from runtime.header import LlmCallConfig as LlmCallConfig
-    from runtime.messages import Message as Message
-    from runtime.messages import Source as Source
-    from runtime.messages import TextBlock as TextBlock
-    from runtime.messages import text_of as text_of
-    from runtime.rules.inbox import KeyConflict as KeyConflict
-    from runtime.turns import Turn as Turn
-    from runtime.wire.providers import Provider as Provider
+    from refold.runtime.config import Config as Config
+    from refold.runtime.envelope import InBatch as InBatch
+    from refold.runtime.envelope import Replace as Replace
+    from refold.runtime.envelope import draft as draft
+    from refold.runtime.errors import InvalidArgument as InvalidArgument
+    from refold.runtime.errors import RefoldError as RefoldError
+    from refold.runtime.events import ContextMessage as ContextMessage
+    from refold.runtime.events import ToolError as ToolError
+    from refold.runtime.messages import Message as Message
+    from refold.runtime.messages import Source as Source
+    from refold.runtime.messages import TextBlock as TextBlock
+    from refold.runtime.messages import text_of as text_of
+    from refold.runtime.prompt_ledger import Turn as Turn
+    from refold.runtime.request_header import LlmCallConfig as LlmCallConfig
+    from refold.runtime.rules.inbox import KeyConflict as KeyConflict
+    from refold.runtime.wire.providers import Provider as Provider
 
     open = open_runtime  # noqa: A001 - `refold.open` is the name
 
 _HOMES = {
-    "ActorCrashed": "actors.kernel",
-    "ActorStopped": "actors.kernel",
-    "Agent": "actors.agent",
-    "AgentOptions": "actors.options",
-    "Budgets": "actors.options",
-    "Call": "actors.script",
-    "CallView": "actors.seams",
-    "Config": "runtime.config",
-    "ContextMessage": "runtime.events",
-    "Delay": "actors.script",
-    "Deny": "actors.seams",
-    "draft": "runtime.envelope",
-    "End": "actors.script",
-    "Fail": "actors.script",
-    "Ge": "actors.tools",
-    "GoOn": "actors.seams",
-    "Hang": "actors.script",
-    "InBatch": "runtime.envelope",
-    "InvalidArgument": "runtime.errors",
-    "InvalidOption": "actors.options",
-    "InvariantViolation": "actors.invariants",
-    "KeyConflict": "runtime.rules.inbox",
-    "Le": "actors.tools",
-    "LlmCallConfig": "runtime.header",
+    "ActorCrashed": "refold.actors.kernel",
+    "ActorStopped": "refold.actors.kernel",
+    "Agent": "refold.actors.agent",
+    "AgentOptions": "refold.actors.turn.options",
+    "Budgets": "refold.actors.turn.options",
+    "Call": "refold.actors.request.script",
+    "CallView": "refold.actors.turn.seams",
+    "Config": "refold.runtime.config",
+    "ContextMessage": "refold.runtime.events",
+    "Delay": "refold.actors.request.script",
+    "Deny": "refold.actors.turn.seams",
+    "draft": "refold.runtime.envelope",
+    "End": "refold.actors.request.script",
+    "Fail": "refold.actors.request.script",
+    "Ge": "refold.actors.tools",
+    "GoOn": "refold.actors.turn.seams",
+    "Hang": "refold.actors.request.script",
+    "InBatch": "refold.runtime.envelope",
+    "InvalidArgument": "refold.runtime.errors",
+    "InvalidOption": "refold.actors.turn.options",
+    "InvariantViolation": "refold.actors.request.invariants",
+    "KeyConflict": "refold.runtime.rules.inbox",
+    "Le": "refold.actors.tools",
+    "LlmCallConfig": "refold.runtime.request_header",
     "load_config": "refold.config",
     "load_tools": "refold.config",
-    "MaxLen": "actors.tools",
-    "Message": "runtime.messages",
-    "MinLen": "actors.tools",
-    "NoSuchPrompt": "actors.answers",
-    "open": "actors.runtime",
-    "Outcome": "actors.tools",
-    "Pattern": "actors.tools",
-    "PromptRemoved": "actors.answers",
-    "PromptView": "actors.seams",
-    "Provider": "runtime.wire.providers",
-    "RefoldError": "runtime.errors",
-    "Reject": "actors.seams",
-    "Replace": "runtime.envelope",
-    "Runtime": "actors.runtime",
-    "Say": "actors.script",
-    "Script": "actors.script",
-    "SeamLog": "actors.seam_log",
-    "SeamMisused": "actors.seams",
-    "Seams": "actors.seams",
-    "Source": "runtime.messages",
-    "StepView": "actors.seams",
-    "Stop": "actors.seams",
-    "Submit": "actors.seams",
-    "text_of": "runtime.messages",
-    "TextBlock": "runtime.messages",
-    "Think": "actors.script",
-    "Tool": "actors.tools",
-    "tool": "actors.tools",
-    "ToolError": "runtime.events",
-    "Turn": "runtime.turns",
-    "TurnView": "actors.seams",
+    "MaxLen": "refold.actors.tools",
+    "Message": "refold.runtime.messages",
+    "MinLen": "refold.actors.tools",
+    "NoSuchPrompt": "refold.actors.turn.prompt_wait",
+    "open": "refold.actors.runtime",
+    "Outcome": "refold.actors.tools",
+    "Pattern": "refold.actors.tools",
+    "PromptRemoved": "refold.actors.turn.prompt_wait",
+    "PromptView": "refold.actors.turn.seams",
+    "Provider": "refold.runtime.wire.providers",
+    "RefoldError": "refold.runtime.errors",
+    "Reject": "refold.actors.turn.seams",
+    "Replace": "refold.runtime.envelope",
+    "Runtime": "refold.actors.runtime",
+    "Say": "refold.actors.request.script",
+    "Script": "refold.actors.request.script",
+    "SeamLog": "refold.actors.log.seam_log",
+    "SeamMisused": "refold.actors.turn.seams",
+    "Seams": "refold.actors.turn.seams",
+    "Source": "refold.runtime.messages",
+    "StepView": "refold.actors.turn.seams",
+    "Stop": "refold.actors.turn.seams",
+    "Submit": "refold.actors.turn.seams",
+    "text_of": "refold.runtime.messages",
+    "TextBlock": "refold.runtime.messages",
+    "Think": "refold.actors.request.script",
+    "Tool": "refold.actors.tools",
+    "tool": "refold.actors.tools",
+    "ToolError": "refold.runtime.events",
+    "Turn": "refold.runtime.prompt_ledger",
+    "TurnView": "refold.actors.turn.seams",
 }
 
 __all__ = [*_HOMES]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll] - it is the table

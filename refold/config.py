@@ -17,9 +17,9 @@ from typing import Any, cast
 
 import attrs
 
-from runtime.config import Config, InvalidConfig, parse_config
-from runtime.errors import Refused
-from runtime.storage.address import within
+from refold.runtime.config import Config, InvalidConfig, parse_config
+from refold.runtime.errors import Refused
+from refold.runtime.storage.address import within
 
 NAME = "refold.toml"
 """What a configuration file is called."""

@@ -11,15 +11,15 @@ from collections.abc import Callable
 
 import attrs
 
-from runtime.envelope import Event
-from runtime.events import SURFACE, AssistantMessage, RequestSealed, StepStart, ToolResult
-from runtime.header import EpochHeader, RequestHeader
-from runtime.messages import Message, tool_calls
-from runtime.projection import derive_event_message
-from runtime.surface import SurfaceManager
-from runtime.wire.format import WireFormat
-from runtime.wire.formats import FORMATS
-from runtime.wire.request_encoder import Continued, Digests
+from refold.runtime.envelope import Event
+from refold.runtime.events import SURFACE, AssistantMessage, RequestSealed, StepStart, ToolResult
+from refold.runtime.messages import Message, tool_calls
+from refold.runtime.projection import derive_event_message
+from refold.runtime.request_header import EpochHeader, RequestHeader
+from refold.runtime.surface import SurfaceManager
+from refold.runtime.wire.format import WireFormat
+from refold.runtime.wire.known_formats import FORMATS
+from refold.runtime.wire.request_encoder import Continued, Digests
 
 
 @attrs.frozen

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import attrs
 
-from runtime.envelope import Draft, Event, draft
-from runtime.events import CompactEnd, EndReason, StepEnd, ToolError, ToolResult, TurnEnd
-from runtime.messages import TextBlock
-from runtime.standing import Call, Standing, Step, standing_of
+from refold.runtime.envelope import Draft, Event, draft
+from refold.runtime.events import CompactEnd, EndReason, StepEnd, ToolError, ToolResult, TurnEnd
+from refold.runtime.messages import TextBlock
+from refold.runtime.standing import Call, Standing, Step, standing_of
 
 NOT_STARTED = "This call was interrupted before it was started. Nothing ran; it can be made again."
 UNKNOWN_OUTCOME = (

@@ -13,13 +13,13 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from runtime.errors import NotLosslessJson, Refused
-from runtime.header import EpochHeader, LlmCallConfig
-from runtime.json import Json
-from runtime.storage.address import SCHEME, is_address
-from runtime.wire.format import QUIRKS, ExtraRefused
-from runtime.wire.formats import CODECS
-from runtime.wire.providers import InvalidModelName, InvalidProvider, Provider, split_model
+from refold.runtime.errors import NotLosslessJson, Refused
+from refold.runtime.json import Json
+from refold.runtime.request_header import EpochHeader, LlmCallConfig
+from refold.runtime.storage.address import SCHEME, is_address
+from refold.runtime.wire.format import QUIRKS, ExtraRefused
+from refold.runtime.wire.known_formats import CODECS
+from refold.runtime.wire.providers import InvalidModelName, InvalidProvider, Provider, split_model
 
 
 @attrs.define(eq=False)

@@ -18,11 +18,11 @@ from typing import Any, Literal, TypeAlias
 import attrs
 import orjson
 
-from runtime import codec
-from runtime.errors import InvalidEvent, LegacyEvent
-from runtime.events import BUILT_IN, CATALOGUE, LEGACY_TYPE, SURFACE, UnknownEvent, type_of
-from runtime.json import Json, encode
-from runtime.odd_events import read_odd
+from refold.runtime import typed_json
+from refold.runtime.errors import InvalidEvent, LegacyEvent
+from refold.runtime.events import BUILT_IN, CATALOGUE, LEGACY_TYPE, SURFACE, UnknownEvent, type_of
+from refold.runtime.json import Json, encode
+from refold.runtime.odd_events import read_odd
 
 HEADER_REASONS = ("initial", "resume", "change")
 
@@ -54,7 +54,7 @@ class Event:
     def data(self) -> Any:
         """The typed data: a class of the catalogue, or `UnknownEvent`.
 
-        A structural event of another version has what `runtime.odd_events` reads of it.
+        A structural event of another version has what `refold.runtime.odd_events` reads of it.
         """
         if self._known is not None:
             return self._known
@@ -123,8 +123,8 @@ def draft(
     """
     type_ = type_of(data)
     try:
-        encoded, read = codec.read_back(data, own=type_ in BUILT_IN)
-    except codec.Misfit as misfit:
+        encoded, read = typed_json.read_back(data, own=type_ in BUILT_IN)
+    except typed_json.Misfit as misfit:
         raise InvalidEvent(type_, f"does not have the shape of its type: {misfit}") from None
     surface_op: SurfaceOp | None = None
     if type_ in SURFACE:
@@ -288,8 +288,8 @@ def _structure(type_: str, data: object, seq: int | None) -> object:
     cls = CATALOGUE.get(type_)
     try:
         if cls is not None:
-            return codec.structure(data, cls)
-    except codec.Misfit as misfit:
+            return typed_json.structure(data, cls)
+    except typed_json.Misfit as misfit:
         if type_ in SURFACE or type_ == "request/header":
             raise InvalidEvent(
                 type_, f"does not have the shape of its type: {misfit}", seq

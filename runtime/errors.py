@@ -102,7 +102,7 @@ class SeqGap(Refused):
 
 @attrs.define(eq=False)
 class RuleBroken(Refused):
-    """An event that a relational rule does not allow here; see `runtime.rules`."""
+    """An event that a relational rule does not allow here; see `refold.runtime.rules`."""
 
     rule: int
     seq: int

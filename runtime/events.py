@@ -10,12 +10,12 @@ from typing import Literal
 
 import attrs
 
-from runtime.errors import InvalidEvent
-from runtime.header import RequestHeader
-from runtime.json import Json
-from runtime.messages import Block, Provenance, Source
-from runtime.stream.chunks import Chunk, Usage
-from runtime.stream.failures import Failure
+from refold.runtime.errors import InvalidEvent
+from refold.runtime.json import Json
+from refold.runtime.messages import Block, Provenance, Source
+from refold.runtime.request_header import RequestHeader
+from refold.runtime.stream.chunks import Chunk, Usage
+from refold.runtime.stream.failures import Failure
 
 
 @attrs.frozen
@@ -409,6 +409,6 @@ def type_of(data: object) -> str:
     found = _TYPES.get(type(data))
     if found is None:
         raise InvalidEvent(
-            type(data).__name__, "is not registered; call runtime.events.register first"
+            type(data).__name__, "is not registered; call refold.runtime.events.register first"
         )
     return found

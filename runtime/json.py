@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import orjson
 
-from runtime.errors import NotLosslessJson
+from refold.runtime.errors import NotLosslessJson
 
 MAX_DEPTH = 200
 """Deepest nesting that may be written: what can be loaded must also be writable again."""

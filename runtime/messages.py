@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from runtime.json import Json
+from refold.runtime.json import Json
 
 
 @attrs.frozen

@@ -13,10 +13,10 @@ from typing import Any, Literal, get_origin
 
 import attrs
 
-from runtime import codec
-from runtime.events import CATALOGUE, Trigger
-from runtime.json import Json
-from runtime.messages import USER, Source
+from refold.runtime import typed_json
+from refold.runtime.events import CATALOGUE, Trigger
+from refold.runtime.json import Json
+from refold.runtime.messages import USER, Source
 
 STRUCTURAL: Mapping[str, Mapping[str, object]] = {
     "turn/start": {"trigger": Trigger("message", USER)},
@@ -57,7 +57,7 @@ def read_odd(type_: str, data: object) -> object | None:
         return None
     try:
         return _lenient(data, CATALOGUE[type_], stand_ins)
-    except codec.Misfit:
+    except typed_json.Misfit:
         return None
 
 
@@ -67,26 +67,26 @@ def missing_field(type_: str, data: object) -> str:
     for field in attrs.fields(CATALOGUE[type_]):
         if field.default is attrs.NOTHING and field.name not in STRUCTURAL[type_]:
             try:
-                _value(fields[codec.camel(field.name)], field.type)
-            except (KeyError, codec.Misfit):
-                return codec.camel(field.name)
+                _value(fields[typed_json.camel(field.name)], field.type)
+            except (KeyError, typed_json.Misfit):
+                return typed_json.camel(field.name)
     return "data"
 
 
 def _lenient(data: object, cls: type, stand_ins: Mapping[str, object]) -> object:
     if not isinstance(data, Mapping):
-        raise codec.Misfit("expected an object")
+        raise typed_json.Misfit("expected an object")
     attrs.resolve_types(cls)
     found = {}
     for field in attrs.fields(cls):
-        key = codec.camel(field.name)
+        key = typed_json.camel(field.name)
         try:
             found[field.name] = _value(data[key], field.type)
-        except (KeyError, codec.Misfit):
+        except (KeyError, typed_json.Misfit):
             if field.name in stand_ins:
                 found[field.name] = stand_ins[field.name]
             elif field.default is attrs.NOTHING:
-                raise codec.Misfit(f"lacks a {key!r} that can be read") from None
+                raise typed_json.Misfit(f"lacks a {key!r} that can be read") from None
     return cls(**found)
 
 
@@ -96,7 +96,7 @@ def _value(value: object, kind: Any) -> object:
         fields = value if isinstance(value, Mapping) else {}
         value = {key: item for key, item in fields.items() if key in known}
     elif get_origin(kind) is Literal:
-        return codec.structure(value, str)
+        return typed_json.structure(value, str)
     elif attrs.has(kind) and kind is not Json:
         return _lenient(value, kind, {})
-    return codec.structure(value, kind)
+    return typed_json.structure(value, kind)

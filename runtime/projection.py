@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import orjson
 
-from runtime.envelope import Event
-from runtime.events import (
+from refold.runtime.envelope import Event
+from refold.runtime.events import (
     AssistantMessage,
     ContextMessage,
     SteeringMessage,
     ToolResult,
     UserMessage,
 )
-from runtime.messages import Block, Message, Source, TextBlock, ToolResultBlock
+from refold.runtime.messages import Block, Message, Source, TextBlock, ToolResultBlock
 
 
 def derive_event_message(event: Event) -> Message | None:

@@ -12,14 +12,14 @@ from itertools import takewhile
 
 import attrs
 
-from runtime import codec
-from runtime.envelope import Event
-from runtime.errors import NoRequestHeader, NoSuchStep
-from runtime.header import EpochHeader, RequestHeader
-from runtime.json import encode
-from runtime.messages import Message
-from runtime.session import Session
-from runtime.standing import STEP_ENDS
+from refold.runtime import typed_json
+from refold.runtime.envelope import Event
+from refold.runtime.errors import NoRequestHeader, NoSuchStep
+from refold.runtime.history import History
+from refold.runtime.json import encode
+from refold.runtime.messages import Message
+from refold.runtime.request_header import EpochHeader, RequestHeader
+from refold.runtime.standing import STEP_ENDS
 
 
 @attrs.frozen
@@ -36,7 +36,7 @@ class Request:
 
     def canonical_bytes(self) -> bytes:
         """Compact JSON in the order config, system, tools, messages."""
-        messages = b",".join(map(codec.canonical, self.messages))
+        messages = b",".join(map(typed_json.canonical, self.messages))
         return canonical_head(self.header) + messages + CANONICAL_TAIL
 
     def digest(self) -> str:
@@ -49,7 +49,7 @@ CANONICAL_TAIL = b"]}"
 
 def canonical_head(header: EpochHeader) -> bytes:
     """The canonical bytes of a request up to its first message; no prefix messages in it."""
-    fields = codec.unstructure(attrs.evolve(header, message_prefix=()))
+    fields = typed_json.unstructure(attrs.evolve(header, message_prefix=()))
     return encode(fields)[:-1] + b',"messages":['
 
 
@@ -72,11 +72,11 @@ def rebuild_request(log: Iterable[Event], step_start_seq: int) -> Request:
 
     Its messages are derived from the events strictly before the boundary; its header is the fold
     up to the step's `request/sealed`, or in logs without seals up to the step's first chunk,
-    assistant message, call or end. Raises `NoSuchStep`, `NoRequestHeader`, and what `Session`
+    assistant message, call or end. Raises `NoSuchStep`, `NoRequestHeader`, and what `History`
     refuses.
     """
     events = iter(log)
-    session = Session(retain=False)
+    session = History(retain=False)
     for event in events:
         if event.seq == step_start_seq:
             if event.type != "step/start":

@@ -22,8 +22,8 @@ from typing import Any
 
 import attrs
 
-from runtime.envelope import Event, Replace
-from runtime.events import (
+from refold.runtime.envelope import Event, Replace
+from refold.runtime.events import (
     ApprovalAsked,
     ApprovalDecided,
     AssistantMessage,
@@ -36,7 +36,7 @@ from runtime.events import (
     ToolResult,
     TurnStart,
 )
-from runtime.messages import tool_calls
+from refold.runtime.messages import tool_calls
 
 STEP_ENDS = frozenset({"step/start", "step/end", "turn/start", "turn/end"})
 """What ends an open step."""

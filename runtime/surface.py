@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from runtime.envelope import Draft, Event, Replace
-from runtime.errors import SurfaceRefused
+from refold.runtime.envelope import Draft, Event, Replace
+from refold.runtime.errors import SurfaceRefused
 
 
 @attrs.frozen

@@ -7,21 +7,21 @@ from typing import Any, Literal
 
 import attrs
 
-from runtime.comparison import compare_steps, kept_share, rebuild_step
-from runtime.difference import Difference, compare_headers
-from runtime.envelope import Event, Replace
-from runtime.errors import RefoldError
-from runtime.events import (
+from refold.runtime.divergence import compare_steps, kept_share, rebuild_step
+from refold.runtime.envelope import Event, Replace
+from refold.runtime.errors import RefoldError
+from refold.runtime.events import (
     AssistantChunk,
     AssistantMessage,
     LlmRetry,
     RequestSealed,
     StepStart,
 )
-from runtime.header import EpochHeader, RequestHeader
-from runtime.standing import Standing
-from runtime.steps import Step, list_steps
-from runtime.stream.chunks import Usage, UsageChunk
+from refold.runtime.json_diff import Difference, compare_headers
+from refold.runtime.request_header import EpochHeader, RequestHeader
+from refold.runtime.standing import Standing
+from refold.runtime.step_names import StepSpan, list_steps
+from refold.runtime.stream.chunks import Usage, UsageChunk
 
 
 @attrs.frozen
@@ -125,7 +125,7 @@ def _only_cause(row: StepUsage) -> int | None:
     return changes.pop() if len(changes) == 1 else None
 
 
-def _compared(events: Sequence[Event], one: Step, other: Step) -> int | None:
+def _compared(events: Sequence[Event], one: StepSpan, other: StepSpan) -> int | None:
     try:
         found = compare_steps(rebuild_step(events, one), rebuild_step(events, other))
     except RefoldError:  # of a codec that is not known here, or of a log that is not ours

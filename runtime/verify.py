@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 
-from runtime.audit import RequestAudit, Unexplained
-from runtime.envelope import Event, decode_line
-from runtime.events import RequestSealed
-from runtime.storage.framing import Record
-from runtime.wire.formats import FORMATS
+from refold.runtime.audit import RequestAudit, Unexplained
+from refold.runtime.envelope import Event, decode_line
+from refold.runtime.events import RequestSealed
+from refold.runtime.storage.framing import Record
+from refold.runtime.wire.known_formats import FORMATS
 
 
 @attrs.frozen

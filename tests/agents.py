@@ -9,14 +9,14 @@ from typing import Any, Literal
 import orjson
 
 import refold
-from actors.dispatch import Dispatch
-from actors.model import Model, Stream, Uncleared
-from actors.script import Script
-from actors.stores import Store
-from runtime.envelope import Event, decode_line
-from runtime.header import RequestHeader
-from runtime.rules import broken_rules
-from runtime.verify import verify_requests
+from refold.actors.request.dispatch import Dispatch
+from refold.actors.request.model import Model, Stream, Uncleared
+from refold.actors.request.script import Script
+from refold.actors.stores import Store
+from refold.runtime.envelope import Event, decode_line
+from refold.runtime.request_header import RequestHeader
+from refold.runtime.rules import broken_rules
+from refold.runtime.verify import verify_requests
 
 
 @refold.tool

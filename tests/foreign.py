@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import orjson
 
-from runtime.storage import SessionHeader, open_sessions
+from refold.runtime.storage import SessionHeader, open_sessions
 
 USER = {"kind": "user"}
 TRIGGER = {"kind": "message", "source": USER}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.storage import JsonlFolder
-from runtime.verify import verify_requests
+from refold.runtime.storage import JsonlFolder
+from refold.runtime.verify import verify_requests
 from tests.snippets import ROOT
 
 SAYS = {

@@ -1,13 +1,13 @@
 """The actor kernel: async functions with bounded mailboxes, owned by supervisors."""
 
-from actors.kernel.errors import (
+from refold.actors.kernel.errors import (
     ActorCrashed,
     ActorStopped,
     AskCycle,
     MailboxFull,
     RestartLimit,
 )
-from actors.kernel.mailbox import (
+from refold.actors.kernel.mailbox import (
     Ask,
     Mail,
     Mailbox,
@@ -17,9 +17,9 @@ from actors.kernel.mailbox import (
     waiting,
     waiting_chain,
 )
-from actors.kernel.nursery import PROGRAM_ENDS, open_flat_nursery, sole_error
-from actors.kernel.spec import Spec
-from actors.kernel.supervisor import ActorSnapshot, Supervisor, open_supervisor
+from refold.actors.kernel.nursery import PROGRAM_ENDS, open_flat_nursery, sole_error
+from refold.actors.kernel.restarts import Spec
+from refold.actors.kernel.supervisor import ActorSnapshot, Supervisor, open_supervisor
 
 __all__ = [
     "PROGRAM_ENDS",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import attrs
 
-from runtime.errors import Broken, Refused
+from refold.runtime.errors import Broken, Refused
 
 
 @attrs.define(eq=False)

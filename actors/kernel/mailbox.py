@@ -14,7 +14,7 @@ import attrs
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from actors.kernel.errors import ActorCrashed, ActorStopped, AskCycle, MailboxFull
+from refold.actors.kernel.errors import ActorCrashed, ActorStopped, AskCycle, MailboxFull
 
 To = TypeVar("To")
 R = TypeVar("R")

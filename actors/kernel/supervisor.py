@@ -37,10 +37,10 @@ import attrs
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from actors.kernel.errors import ActorStopped
-from actors.kernel.mailbox import Mailbox, Message, Ref, waiting_chain
-from actors.kernel.nursery import open_flat_nursery
-from actors.kernel.spec import Spec, restarting
+from refold.actors.kernel.errors import ActorStopped
+from refold.actors.kernel.mailbox import Mailbox, Message, Ref, waiting_chain
+from refold.actors.kernel.nursery import open_flat_nursery
+from refold.actors.kernel.restarts import Spec, restarting
 
 _log = logging.getLogger("refold")
 

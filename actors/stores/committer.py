@@ -34,8 +34,8 @@ from typing import TypeAlias
 import attrs
 import trio
 
-from runtime.errors import Broken
-from runtime.storage.local_store import Done, Failures, Log, Rounds, contained
+from refold.runtime.errors import Broken
+from refold.runtime.storage.local_store import Done, Failures, Log, Rounds, contained
 
 Delivery: TypeAlias = "tuple[Callable[[Outcome], None], Outcome]"
 

@@ -11,11 +11,11 @@ from typing import Protocol
 
 import attrs
 
-from runtime.envelope import Event
-from runtime.errors import Broken
-from runtime.events import SessionRecovered
-from runtime.storage.reader import LogReader
-from runtime.storage.session_header import Durability, SessionHeader
+from refold.runtime.envelope import Event
+from refold.runtime.errors import Broken
+from refold.runtime.events import SessionRecovered
+from refold.runtime.storage.reader import LogReader
+from refold.runtime.storage.session_header import Durability, SessionHeader
 
 
 @attrs.frozen

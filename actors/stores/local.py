@@ -12,18 +12,18 @@ from typing import Protocol, TypeVar
 
 import trio
 
-from actors.bodies import patiently
-from actors.stores.committer import Committer, Outcome, Statistics, Work
-from actors.stores.contract import Grant, Progress
-from runtime.envelope import Event, decode_line
-from runtime.errors import Broken
-from runtime.events import SessionRecovered
-from runtime.storage.errors import EmptyBatch, LogClosed, LogFailed, SeqMismatch
-from runtime.storage.kinds import open_kind
-from runtime.storage.local_store import LocalStore, Log
-from runtime.storage.port import OS, Port
-from runtime.storage.reader import LogReader
-from runtime.storage.session_header import Durability, SessionHeader, stronger
+from refold.actors.bodies import patiently
+from refold.actors.stores.committer import Committer, Outcome, Statistics, Work
+from refold.actors.stores.contract import Grant, Progress
+from refold.runtime.envelope import Event, decode_line
+from refold.runtime.errors import Broken
+from refold.runtime.events import SessionRecovered
+from refold.runtime.storage.errors import EmptyBatch, LogClosed, LogFailed, SeqMismatch
+from refold.runtime.storage.kinds import open_kind
+from refold.runtime.storage.local_store import LocalStore, Log
+from refold.runtime.storage.port import OS, Port
+from refold.runtime.storage.reader import LogReader
+from refold.runtime.storage.session_header import Durability, SessionHeader, stronger
 
 T = TypeVar("T")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from actors.tools.bounds import Ge, Le, MaxLen, MinLen, Pattern
-from actors.tools.definition import DuplicateTool, Tool, as_tool, collect, tool
-from actors.tools.run import Abandoned, Outcome, run_tool
-from actors.tools.schema import BadArguments, InvalidTool, schema_of
+from refold.actors.tools.argument_bounds import Ge, Le, MaxLen, MinLen, Pattern
+from refold.actors.tools.definition import DuplicateTool, Tool, as_tool, collect, tool
+from refold.actors.tools.run import Abandoned, Outcome, run_tool
+from refold.actors.tools.schema import BadArguments, InvalidTool, schema_of
 
 __all__ = [
     "Abandoned",

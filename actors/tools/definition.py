@@ -1,6 +1,6 @@
 """What a tool is: a function with the schema that a model sees and the rules of its calls.
 
-The schema comes from type hints (`actors.tools.schema`), the description from the
+The schema comes from type hints (`refold.actors.tools.schema`), the description from the
 first paragraph of the docstring.
 """
 
@@ -13,9 +13,9 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overloa
 
 import attrs
 
-from actors.tools.schema import InvalidTool, schema_of
-from runtime.errors import Refused
-from runtime.header import ToolSchema
+from refold.actors.tools.schema import InvalidTool, schema_of
+from refold.runtime.errors import Refused
+from refold.runtime.request_header import ToolSchema
 
 Isolation: TypeAlias = Literal["task", "thread"]
 """Where a tool's body runs: on the Trio thread, or in a thread of its own."""

@@ -17,12 +17,12 @@ import attrs
 import orjson
 import trio
 
-from actors.bodies import DidNotStop, Escaped, call_plainly, run_body
-from actors.tools.definition import Tool
-from runtime import codec
-from runtime.events import ToolError
-from runtime.json import clean_text
-from runtime.messages import BLOCKS, Block, Message, TextBlock
+from refold.actors.bodies import DidNotStop, Escaped, call_plainly, run_body
+from refold.actors.tools.definition import Tool
+from refold.runtime import typed_json
+from refold.runtime.events import ToolError
+from refold.runtime.json import clean_text
+from refold.runtime.messages import BLOCKS, Block, Message, TextBlock
 
 MAX_ERROR = 2000
 """The most characters of an error's message that a model is shown."""
@@ -260,8 +260,8 @@ def _cleaned(block: Block) -> Block:
 
 def _checked(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
     """`blocks`, read back from JSON: a log that took a malformed one could not be read again."""
-    encoded = codec.canonical(Message("user", blocks))
-    return codec.structure(orjson.loads(encoded), Message).content
+    encoded = typed_json.canonical(Message("user", blocks))
+    return typed_json.structure(orjson.loads(encoded), Message).content
 
 
 def _plain(value: Any) -> object:

@@ -11,9 +11,9 @@ from typing import Any
 
 import orjson
 
-from actors.tools.hints import Field, InvalidTool, Place, hints_of, object_of
-from actors.tools.shapes import BadArguments
-from runtime.json import Json
+from refold.actors.tools.argument_shapes import BadArguments
+from refold.actors.tools.type_hints import Field, InvalidTool, Place, hints_of, object_of
+from refold.runtime.json import Json
 
 __all__ = ["BadArguments", "InvalidTool", "schema_of"]
 

@@ -10,9 +10,16 @@ import attrs
 from refold.chat.conversation import Conversation
 from refold.cli.shared.transcript import transcript
 from refold.render import indented, number, percent, shortened, styled, table
-from runtime.errors import RefoldError
-from runtime.messages import Block, Message, ReasoningBlock, TextBlock, ToolCallBlock, text_of
-from runtime.usage import StepUsage, usage_by_step
+from refold.runtime.errors import RefoldError
+from refold.runtime.messages import (
+    Block,
+    Message,
+    ReasoningBlock,
+    TextBlock,
+    ToolCallBlock,
+    text_of,
+)
+from refold.runtime.usage import StepUsage, usage_by_step
 
 
 class Desk(Protocol):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from actors.agent import Agent
-from actors.options import AgentOptions
-from actors.runtime import Runtime
+from refold.actors.agent import Agent
+from refold.actors.runtime import Runtime
+from refold.actors.turn.options import AgentOptions
 from refold.chat.teller import Teller
-from runtime.envelope import Event, decode_line
-from runtime.storage import NotFound
+from refold.runtime.envelope import Event, decode_line
+from refold.runtime.storage import NotFound
 
 
 class Conversation:

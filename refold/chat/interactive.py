@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import trio
 
-from actors.agent import Agent
-from actors.kernel import ActorCrashed
+from refold.actors.agent import Agent
+from refold.actors.kernel import ActorCrashed
 from refold.chat.commands import obey
 from refold.chat.conversation import Conversation
 from refold.chat.feed import Feed
@@ -17,7 +17,7 @@ from refold.chat.keys import Key, KeyReader, Typed
 from refold.chat.line import Line
 from refold.chat.screen import Screen
 from refold.chat.terminal import key_by_key, keystrokes
-from runtime.storage.errors import PASSING
+from refold.runtime.storage.errors import PASSING
 
 
 async def talk(

@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator
 import attrs
 import trio
 
-from actors.kernel import ActorCrashed
+from refold.actors.kernel import ActorCrashed
 from refold.chat.conversation import Conversation
 from refold.chat.feed import Feed
 from refold.chat.screen import show_in_pipe
 from refold.chat.terminal import lines
 from refold.cli.shared.exit_codes import DIFFERENT, FINE
-from runtime.storage.errors import PASSING
+from refold.runtime.storage.errors import PASSING
 
 LEAVE_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from refold.cli.shared.exit_codes import CANNOT_OPEN, DIFFERENT, exit_code
-from runtime.errors import RefoldError
+from refold.runtime.errors import RefoldError
 
 
 def opening_code(error: RefoldError) -> int:

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 import attrs
 import trio
 
-from actors.agent import Agent
-from actors.options import AgentOptions
-from actors.runtime import Runtime, open_runtime
-from actors.script import Script
+from refold.actors.agent import Agent
+from refold.actors.request.script import Script
+from refold.actors.runtime import Runtime, open_runtime
+from refold.actors.turn.options import AgentOptions
 from refold.chat.conversation import Conversation
 from refold.chat.feed import Feed
 from refold.chat.interactive import talk
@@ -26,9 +26,9 @@ from refold.chat.teller import Teller
 from refold.cli.shared.exit_codes import say
 from refold.cli.shared.transcript import transcript
 from refold.render import is_terminal, plural
-from runtime.errors import RefoldError
-from runtime.events import SessionOwner
-from runtime.wire.providers import Provider
+from refold.runtime.errors import RefoldError
+from refold.runtime.events import SessionOwner
+from refold.runtime.wire.providers import Provider
 
 WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH, signal.SIGCONT)
 

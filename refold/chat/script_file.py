@@ -7,7 +7,7 @@ import sys
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
-from actors.script import Script
+from refold.actors.request.script import Script
 from refold.cli.shared.exit_codes import CannotDo
 
 

@@ -8,8 +8,8 @@ from typing import Literal, TypeAlias
 from refold.chat.feed import Feed
 from refold.cli.shared.transcript import transcript
 from refold.render import number, shortened, styled, visible, visible_line
-from runtime.envelope import Event
-from runtime.events import (
+from refold.runtime.envelope import Event
+from refold.runtime.events import (
     AgentFinished,
     AgentSpawned,
     ApprovalAsked,
@@ -24,9 +24,9 @@ from runtime.events import (
     TurnEnd,
     TurnStart,
 )
-from runtime.messages import ToolCallBlock, text_of, tool_calls
-from runtime.stream.chunks import BlockEnd, Chunk, ReasoningDelta, TextDelta
-from runtime.usage import StepUsage, usage_by_step
+from refold.runtime.messages import ToolCallBlock, text_of, tool_calls
+from refold.runtime.stream.chunks import BlockEnd, Chunk, ReasoningDelta, TextDelta
+from refold.runtime.usage import StepUsage, usage_by_step
 
 Voice: TypeAlias = Literal["text", "thinking"]
 

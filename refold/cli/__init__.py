@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from runtime.errors import RefoldError
+from refold.runtime.errors import RefoldError
 
 COMMANDS = {
     "demo": "The two-minute tour: an agent is killed, comes back, and every request is checked.",

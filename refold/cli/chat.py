@@ -15,14 +15,14 @@ from refold.chat.refusal import opening_code
 from refold.cli.shared.exit_codes import say
 from refold.cli.shared.logs import locate
 from refold.cli.shared.options import chosen_config, store_option
-from runtime.errors import RefoldError
+from refold.runtime.errors import RefoldError
 
 if TYPE_CHECKING:
-    from actors.options import AgentOptions
-    from actors.script import Script
+    from refold.actors.request.script import Script
+    from refold.actors.turn.options import AgentOptions
     from refold.chat.run import Wanted
-    from runtime.config import Config
-    from runtime.storage import MaintainedStore
+    from refold.runtime.config import Config
+    from refold.runtime.storage import MaintainedStore
 
 
 @click.command("chat", short_help="Talk to an agent in the terminal.")

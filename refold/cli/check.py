@@ -14,9 +14,9 @@ from refold.cli.shared.logs import Place, check_store, locate
 from refold.cli.shared.options import json_option, store_option
 from refold.cli.shared.progress import watched
 from refold.render import plural, styled, to_json, visible_line
-from runtime.errors import HistoryUnbalanced, HistoryUnreadable, RefoldError
-from runtime.storage import FileCorrupt, MaintainedStore
-from runtime.storage.durable_mark import MARK
+from refold.runtime.errors import HistoryUnbalanced, HistoryUnreadable, RefoldError
+from refold.runtime.storage import FileCorrupt, MaintainedStore
+from refold.runtime.storage.durable_mark import MARK
 
 
 @click.command("check")

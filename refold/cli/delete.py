@@ -12,7 +12,7 @@ from refold.cli.shared.logs import Place, check_store, locate
 from refold.cli.shared.options import store_option
 from refold.cli.shared.removal import Removal, remove, tell
 from refold.render import visible_line
-from runtime.storage import MaintainedStore
+from refold.runtime.storage import MaintainedStore
 
 
 @click.command("delete")

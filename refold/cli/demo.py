@@ -15,8 +15,8 @@ import click
 from refold.cli.shared.exit_codes import CANNOT_OPEN, DIFFERENT
 from refold.cli.shared.exit_codes import say as say_why
 from refold.cli.shared.options import STORE, opened_store
-from runtime.storage import MaintainedStore
-from runtime.storage.address import within
+from refold.runtime.storage import MaintainedStore
+from refold.runtime.storage.address import within
 
 if TYPE_CHECKING:
     from refold.demo.outcome import Outcome

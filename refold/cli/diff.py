@@ -11,9 +11,15 @@ from refold.cli.shared.exit_codes import DIFFERENT
 from refold.cli.shared.logs import ReadLog, read_log
 from refold.cli.shared.options import json_option, store_option
 from refold.render import percent, shortened, styled, to_json, visible_line
-from runtime.comparison import Comparison, Divergence, StepRequest, compare_steps, rebuild_step
-from runtime.envelope import Event, Replace
-from runtime.storage import MaintainedStore
+from refold.runtime.divergence import (
+    Comparison,
+    Divergence,
+    StepRequest,
+    compare_steps,
+    rebuild_step,
+)
+from refold.runtime.envelope import Event, Replace
+from refold.runtime.storage import MaintainedStore
 
 BEFORE, AFTER = 24, 56
 """How many bytes of each body are shown around the first that differs."""

@@ -14,8 +14,8 @@ from refold.cli.shared.export_target import check_target
 from refold.cli.shared.logs import Place, locate
 from refold.cli.shared.options import STORE, json_option, opened_store, store_option
 from refold.render import is_terminal, plural, to_json, visible_line
-from runtime.errors import UnsupportedVersion
-from runtime.storage import (
+from refold.runtime.errors import UnsupportedVersion
+from refold.runtime.storage import (
     OS,
     ForeignLog,
     LogCorrupt,
@@ -23,9 +23,9 @@ from runtime.storage import (
     Scan,
     check_session_id,
 )
-from runtime.storage.believable import believable
-from runtime.storage.files import reported, write_file
-from runtime.storage.salvage import lines_of, salvage
+from refold.runtime.storage.believable import believable
+from refold.runtime.storage.files import reported, write_file
+from refold.runtime.storage.salvage import lines_of, salvage
 
 
 @click.command("export")

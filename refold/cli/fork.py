@@ -7,15 +7,15 @@ from pathlib import Path
 
 import click
 
-from actors.ids import new_id, now_ms
+from refold.actors.ids import new_id, now_ms
 from refold.cli.shared.exit_codes import USAGE, CannotDo, say
 from refold.cli.shared.logs import ReadLog, locate, read_log
 from refold.cli.shared.options import json_option, store_option
 from refold.render import to_json
-from runtime.events import TurnEnd
-from runtime.rules.soundness import refusal_of
-from runtime.storage import LogCorrupt, MaintainedStore, SessionHeader
-from runtime.storage.fork import fork_point
+from refold.runtime.events import TurnEnd
+from refold.runtime.rules.soundness import refusal_of
+from refold.runtime.storage import LogCorrupt, MaintainedStore, SessionHeader
+from refold.runtime.storage.fork import fork_point
 
 
 def _check_at(_ctx: click.Context, _param: click.Parameter, at: str | None) -> str | None:

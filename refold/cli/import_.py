@@ -14,11 +14,11 @@ from refold.cli.shared.exit_codes import DAMAGED, USAGE, CannotDo, say
 from refold.cli.shared.options import json_option, store_option
 from refold.cli.shared.progress import watched
 from refold.render import plural, to_json
-from runtime.envelope import Event, decode_line
-from runtime.errors import InvalidSessionId, Refused
-from runtime.rules.soundness import refusal_of
-from runtime.session import Session
-from runtime.storage import (
+from refold.runtime.envelope import Event, decode_line
+from refold.runtime.errors import InvalidSessionId, Refused
+from refold.runtime.history import History
+from refold.runtime.rules.soundness import refusal_of
+from refold.runtime.storage import (
     LogCorrupt,
     MaintainedStore,
     Scan,
@@ -27,9 +27,9 @@ from runtime.storage import (
     frame_header,
     scan,
 )
-from runtime.storage.files import reported
-from runtime.storage.reframe import reframe
-from runtime.storage.salvage import lines_of
+from refold.runtime.storage.files import reported
+from refold.runtime.storage.reframe import reframe
+from refold.runtime.storage.salvage import lines_of
 
 _ADVICE = "nothing was imported; take another copy of the log"
 
@@ -151,7 +151,7 @@ def _with_last_newline(data: bytes) -> bytes:
 
 def _events(found: Scan) -> Sequence[Event]:
     """The events, each of which the log before it allows; raises what a session refuses."""
-    session = Session()
+    session = History()
     for record in watched(found.records, lambda record: f"reading seq {record.seq}"):
         session.replay(decode_line(record.encoded))
     return session.events

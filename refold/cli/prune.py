@@ -18,8 +18,8 @@ from refold.cli.shared.progress import watched
 from refold.cli.shared.removal import Removal, remove, tell
 from refold.cli.shared.session_rows import NEWER, Row, read_row
 from refold.render import plural, table
-from runtime.moments import utc
-from runtime.storage import MaintainedStore
+from refold.runtime.storage import MaintainedStore
+from refold.runtime.times import utc
 
 _UNITS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 

@@ -15,8 +15,8 @@ from refold.cli.shared.logs import locate
 from refold.cli.shared.options import store_option
 from refold.cli.shared.repair_plan import Plan, plan_repair, repair
 from refold.render import plural, styled, to_json, visible_line
-from runtime.errors import RefoldError
-from runtime.storage import MaintainedStore
+from refold.runtime.errors import RefoldError
+from refold.runtime.storage import MaintainedStore
 
 
 @click.command("repair")

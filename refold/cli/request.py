@@ -12,11 +12,11 @@ from refold.cli.shared.exit_codes import DIFFERENT, say
 from refold.cli.shared.logs import ReadLog, read_log
 from refold.cli.shared.options import json_option, store_option
 from refold.render import is_terminal, to_json, to_pretty_json, visible_json
-from runtime.comparison import StepRequest, rebuild_step
-from runtime.difference import request_as_json
-from runtime.storage import MaintainedStore
-from runtime.wire.formats import FORMATS
-from runtime.wire.providers import Provider, UnknownProvider, find_provider
+from refold.runtime.divergence import StepRequest, rebuild_step
+from refold.runtime.json_diff import request_as_json
+from refold.runtime.storage import MaintainedStore
+from refold.runtime.wire.known_formats import FORMATS
+from refold.runtime.wire.providers import Provider, UnknownProvider, find_provider
 
 
 @click.command("request")

@@ -12,8 +12,8 @@ from refold.cli.shared.options import json_option, store_option
 from refold.cli.shared.progress import watched
 from refold.cli.shared.session_rows import Row, read_row
 from refold.render import bar, number, shortened, table, to_json
-from runtime.moments import utc
-from runtime.storage import MaintainedStore
+from refold.runtime.storage import MaintainedStore
+from refold.runtime.times import utc
 
 TITLES = ("session", "name", "last activity", "turns", "in", "out", "cached/in", "state")
 _LEFT = frozenset({0, 1, 2, 6, 7})

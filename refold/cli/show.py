@@ -16,11 +16,11 @@ from refold.cli.shared.options import json_option, store_option
 from refold.cli.shared.session_rows import level_of
 from refold.cli.shared.transcript import Gap, transcript, with_gaps
 from refold.render import shortened, styled, visible_json, visible_line
-from runtime.envelope import Event, decode_line
-from runtime.errors import check_position
-from runtime.moments import utc
-from runtime.storage import LogCorrupt, LogReader, MaintainedStore, SessionHeader
-from runtime.storage.believable import believable
+from refold.runtime.envelope import Event, decode_line
+from refold.runtime.errors import check_position
+from refold.runtime.storage import LogCorrupt, LogReader, MaintainedStore, SessionHeader
+from refold.runtime.storage.believable import believable
+from refold.runtime.times import utc
 
 DATA = 100
 """How many characters of an event's data `--events` shows; `--json` has all of it."""

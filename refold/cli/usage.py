@@ -10,9 +10,9 @@ import click
 from refold.cli.shared.logs import read_log
 from refold.cli.shared.options import json_option, store_option
 from refold.render import bar, duration, number, percent, plural, table, to_json, visible_line
-from runtime import codec
-from runtime.storage import MaintainedStore
-from runtime.usage import Break, StepUsage, explain, usage_by_step
+from refold.runtime import typed_json
+from refold.runtime.storage import MaintainedStore
+from refold.runtime.usage import Break, StepUsage, explain, usage_by_step
 
 TITLES = ("step", "in", "cached", "out", "kept", "cached/in", "breaks")
 _LEFT = frozenset({0, 5, 6})
@@ -120,7 +120,7 @@ def _as_json(row: StepUsage) -> dict[str, Any]:
         "in": row.tokens_in,
         "cached": row.tokens_cached,
         "out": row.tokens_out,
-        "usage": None if row.usage is None else codec.unstructure(row.usage),
+        "usage": None if row.usage is None else typed_json.unstructure(row.usage),
         "wireBytes": row.wire_bytes,
         "kept": row.kept,
         "retries": row.retries,

@@ -14,9 +14,9 @@ from refold.cli.shared.exit_codes import DIFFERENT, FINE, exit_code, say
 from refold.cli.shared.logs import Place, StoredLog, locate, open_log
 from refold.cli.shared.options import json_option, store_option
 from refold.render import is_terminal, plural, styled, to_json, visible_line
-from runtime.errors import RefoldError
-from runtime.storage import MaintainedStore
-from runtime.verify import Verdict, verify_requests
+from refold.runtime.errors import RefoldError
+from refold.runtime.storage import MaintainedStore
+from refold.runtime.verify import Verdict, verify_requests
 
 PATIENCE = 1.0
 """Seconds of work after which progress is shown, and between two signs of it."""

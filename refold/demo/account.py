@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import attrs
 
-from runtime.envelope import decode_line
-from runtime.events import AssistantMessage, RequestSealed, SessionOwner
-from runtime.storage import Record
-from runtime.stream.chunks import Usage
-from runtime.verify import verify_requests
-from runtime.wire.formats import FORMATS
+from refold.runtime.envelope import decode_line
+from refold.runtime.events import AssistantMessage, RequestSealed, SessionOwner
+from refold.runtime.storage import Record
+from refold.runtime.stream.chunks import Usage
+from refold.runtime.verify import verify_requests
+from refold.runtime.wire.known_formats import FORMATS
 
 
 @attrs.frozen

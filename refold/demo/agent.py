@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import attrs
 
-from actors.options import AgentOptions
-from actors.script import Call, Say, Script
-from actors.tools import Tool, tool
-from runtime.wire.providers import BUILT_IN, Provider
+from refold.actors.request.script import Call, Say, Script
+from refold.actors.tools import Tool, tool
+from refold.actors.turn.options import AgentOptions
+from refold.runtime.wire.providers import BUILT_IN, Provider
 
 GRAMS = {"amber": 1200, "birch": 850, "cedar": 2300, "dune": 400}
 

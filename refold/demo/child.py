@@ -12,7 +12,7 @@ from itertools import count
 
 import trio
 
-from actors.runtime import open_runtime
+from refold.actors.runtime import open_runtime
 from refold.demo.agent import FIRST_LIFE, STUCK_AT, new_agent, provider, scales
 
 

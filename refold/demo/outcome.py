@@ -10,8 +10,8 @@ from typing import Any
 import attrs
 
 from refold.demo.account import RequestRow
-from runtime.envelope import Event
-from runtime.events import EndReason
+from refold.runtime.envelope import Event
+from refold.runtime.events import EndReason
 
 CLOSED = ("tool/result", "step/end", "turn/end")
 """What a kill inside the only tool call leaves to close."""

@@ -8,18 +8,18 @@ from contextlib import asynccontextmanager, closing
 import attrs
 import trio
 
-from actors.agent import Agent
-from actors.runtime import open_runtime
+from refold.actors.agent import Agent
+from refold.actors.runtime import open_runtime
 from refold.demo.account import account
 from refold.demo.agent import SECOND_LIFE, provider, scales
 from refold.demo.outcome import Outcome
 from refold.demo.process import Child, open_child
 from refold.render import visible_line
+from refold.runtime.envelope import Event, decode_line
+from refold.runtime.errors import Broken
+from refold.runtime.events import EndReason, SessionOwner, ToolResult, TurnEnd
+from refold.runtime.storage import Record, open_sessions
 from refold.testing import open_engine
-from runtime.envelope import Event, decode_line
-from runtime.errors import Broken
-from runtime.events import EndReason, SessionOwner, ToolResult, TurnEnd
-from runtime.storage import Record, open_sessions
 
 Say = Callable[[str], None]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 
 from refold.faults.recording import RecordingDisk
-from runtime.storage import FileStatus, Port
+from refold.runtime.storage import FileStatus, Port
 
 OPERATIONS = tuple(name for name, call in vars(Port).items() if name[0] != "_" and callable(call))
 """What a `Fault` can strike: every call of a `Port`."""

@@ -11,8 +11,8 @@ import attrs
 import orjson
 
 from refold.faults.recording import Acknowledged
-from runtime.errors import RefoldError
-from runtime.storage import Scan, open_sessions
+from refold.runtime.errors import RefoldError
+from refold.runtime.storage import Scan, open_sessions
 
 
 class Readable(Protocol):

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import attrs
 
-from runtime.storage import FileStatus, MemoryPort
+from refold.runtime.storage import FileStatus, MemoryPort
 
 
 @attrs.frozen

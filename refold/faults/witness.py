@@ -7,13 +7,13 @@ from pathlib import Path
 
 import attrs
 
-from actors.stores import EmbeddedStore, Grant, Progress, Store
+from refold.actors.stores import EmbeddedStore, Grant, Progress, Store
 from refold.faults.recording import RecordingDisk
-from runtime.envelope import Event
-from runtime.errors import Broken
-from runtime.events import SessionRecovered
-from runtime.storage import JsonlFolder, LogReader, Port, SessionHeader
-from runtime.storage.session_header import Durability
+from refold.runtime.envelope import Event
+from refold.runtime.errors import Broken
+from refold.runtime.events import SessionRecovered
+from refold.runtime.storage import JsonlFolder, LogReader, Port, SessionHeader
+from refold.runtime.storage.session_header import Durability
 
 Acknowledge = Callable[[str, int, bytes], None]
 

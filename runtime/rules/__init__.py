@@ -26,7 +26,7 @@ turn (8).
 
 The log writer asks `Rules.check` before each append. A log that was not written here is only
 reported on, by `broken_rules`; whether its history can be sent at all is for `refusal_of`. What an
-event may be by itself is judged in `runtime.session`.
+event may be by itself is judged in `refold.runtime.history`.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from collections.abc import Iterable
 
 import attrs
 
-from runtime.envelope import Draft, Event, Replace
-from runtime.errors import RuleBroken
-from runtime.events import UnknownEvent
-from runtime.odd_events import STRUCTURAL
-from runtime.rules import table
-from runtime.rules.inbox import Inbox, InboxMark
-from runtime.rules.pairing import Faults, Pairing, Walk
-from runtime.session import Session
-from runtime.standing import Standing
-from runtime.surface import SurfaceManager
+from refold.runtime.envelope import Draft, Event, Replace
+from refold.runtime.errors import RuleBroken
+from refold.runtime.events import UnknownEvent
+from refold.runtime.history import History
+from refold.runtime.odd_events import STRUCTURAL
+from refold.runtime.rules import table
+from refold.runtime.rules.inbox import Inbox, InboxMark
+from refold.runtime.rules.pairing import Faults, Pairing, Walk
+from refold.runtime.standing import Standing
+from refold.runtime.surface import SurfaceManager
 
 __all__ = ["Inbox", "Pairing", "Rules", "broken_rules"]
 
@@ -114,8 +114,8 @@ class Rules:
 
 
 def broken_rules(events: Iterable[Event], seed_length: int = 0) -> list[RuleBroken]:
-    """Every rule that a whole log breaks, in order; raises only what `Session` refuses."""
-    session = Session(retain=False)
+    """Every rule that a whole log breaks, in order; raises only what `History` refuses."""
+    session = History(retain=False)
     rules = Rules(session.surface, seed_length)
     found = []
     for event in events:

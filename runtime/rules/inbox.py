@@ -10,11 +10,11 @@ from collections.abc import Mapping
 
 import attrs
 
-from runtime.envelope import Draft, Event
-from runtime.errors import Refused
-from runtime.events import InboxQueued, InboxRemoved
-from runtime.messages import Block
-from runtime.rules.table import Problem
+from refold.runtime.envelope import Draft, Event
+from refold.runtime.errors import Refused
+from refold.runtime.events import InboxQueued, InboxRemoved
+from refold.runtime.messages import Block
+from refold.runtime.rules.table import Problem
 
 KINDS, TARGETS = ("prompt", "steer", "inject"), ("turn", "step")
 """Of the entries that this version can turn into messages."""

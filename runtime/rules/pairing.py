@@ -12,13 +12,13 @@ from collections.abc import Iterable
 
 import attrs
 
-from runtime.envelope import Draft, Event, Replace
-from runtime.events import AssistantMessage, ToolResult
-from runtime.messages import tool_calls
-from runtime.projection import derive_event_message
-from runtime.rules.table import Problem
-from runtime.standing import Standing
-from runtime.surface import SurfaceManager
+from refold.runtime.envelope import Draft, Event, Replace
+from refold.runtime.events import AssistantMessage, ToolResult
+from refold.runtime.messages import tool_calls
+from refold.runtime.projection import derive_event_message
+from refold.runtime.rules.table import Problem
+from refold.runtime.standing import Standing
+from refold.runtime.surface import SurfaceManager
 
 
 @attrs.frozen

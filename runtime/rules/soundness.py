@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from runtime.envelope import Event
-from runtime.errors import HistoryUnbalanced, HistoryUnreadable, RefoldError
-from runtime.odd_events import missing_field
-from runtime.rules import Rules
-from runtime.session import Session
+from refold.runtime.envelope import Event
+from refold.runtime.errors import HistoryUnbalanced, HistoryUnreadable, RefoldError
+from refold.runtime.history import History
+from refold.runtime.odd_events import missing_field
+from refold.runtime.rules import Rules
 
 
 def refusal(
@@ -34,8 +34,8 @@ def refusal(
 
 
 def refusal_of(events: Sequence[Event]) -> HistoryUnbalanced | HistoryUnreadable | None:
-    """Why a session with this log cannot go on; raises what `Session` refuses."""
-    session = Session(retain=False)
+    """Why a session with this log cannot go on; raises what `History` refuses."""
+    session = History(retain=False)
     rules = Rules(session.surface)
     for event in events:
         session.replay(event)
@@ -49,7 +49,7 @@ def last_sound_end(events: Iterable[Event]) -> int | None:
     Structural and surface events are enough. What stands behind the first event that no session
     takes does not count.
     """
-    session, found = Session(retain=False), None
+    session, found = History(retain=False), None
     rules = Rules(session.surface)
     for event in events:
         session.pass_over(max(event.seq, session.next_seq))

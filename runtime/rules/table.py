@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from runtime.envelope import Draft, Event
-from runtime.events import (
+from refold.runtime.envelope import Draft, Event
+from refold.runtime.events import (
     CATALOGUE,
     AssistantMessage,
     CompactEnd,
@@ -23,8 +23,8 @@ from runtime.events import (
     TurnEnd,
     TurnStart,
 )
-from runtime.messages import tool_calls
-from runtime.standing import Standing, Step
+from refold.runtime.messages import tool_calls
+from refold.runtime.standing import Standing, Step
 
 Problem: TypeAlias = "tuple[int, str] | None"
 """The number of a broken rule and a sentence, or nothing."""

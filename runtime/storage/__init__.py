@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.storage.errors import (
+from refold.runtime.storage.errors import (
     AlreadyExists,
     EmptyBatch,
     Fenced,
@@ -21,16 +21,16 @@ from runtime.storage.errors import (
     TooLarge,
     Unavailable,
 )
-from runtime.storage.framing import Record, frame_batch, frame_header
-from runtime.storage.jsonl import JsonlFolder, JsonlLog, MemoryFolder, MemoryPort
-from runtime.storage.kinds import NoSuchStore, open_sessions
-from runtime.storage.local_store import LocalStore, Log, MaintainedStore
-from runtime.storage.owners import this_process
-from runtime.storage.port import OS, FileStatus, Port
-from runtime.storage.reader import LogReader
-from runtime.storage.scan import Scan, Torn, scan
-from runtime.storage.session_header import SessionHeader, check_session_id, parse_header
-from runtime.storage.sqlite import SqliteFile
+from refold.runtime.storage.framing import Record, frame_batch, frame_header
+from refold.runtime.storage.jsonl import JsonlFolder, JsonlLog, MemoryFolder, MemoryPort
+from refold.runtime.storage.kinds import NoSuchStore, open_sessions
+from refold.runtime.storage.local_store import LocalStore, Log, MaintainedStore
+from refold.runtime.storage.owners import this_process
+from refold.runtime.storage.port import OS, FileStatus, Port
+from refold.runtime.storage.reader import LogReader
+from refold.runtime.storage.scan import Scan, Torn, scan
+from refold.runtime.storage.session_header import SessionHeader, check_session_id, parse_header
+from refold.runtime.storage.sqlite import SqliteFile
 
 __all__ = [
     "OS",

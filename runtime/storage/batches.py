@@ -8,12 +8,12 @@ from typing import Any
 import attrs
 import orjson
 
-from runtime.envelope import refuse_legacy
-from runtime.errors import InvalidEvent
-from runtime.events import LEGACY_TYPE
-from runtime.storage.errors import SeqMismatch
-from runtime.storage.framing import frame_batch, read_envelope
-from runtime.storage.walk import LogEnd
+from refold.runtime.envelope import refuse_legacy
+from refold.runtime.errors import InvalidEvent
+from refold.runtime.events import LEGACY_TYPE
+from refold.runtime.storage.errors import SeqMismatch
+from refold.runtime.storage.framing import frame_batch, read_envelope
+from refold.runtime.storage.walk import LogEnd
 
 
 @attrs.frozen

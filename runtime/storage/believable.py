@@ -10,8 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from zlib import crc32
 
-from runtime.storage.framing import COVERED, FRAMED, SEALED, Record, is_whole, lines, record_at
-from runtime.storage.scan import Scan
+from refold.runtime.storage.framing import (
+    COVERED,
+    FRAMED,
+    SEALED,
+    Record,
+    is_whole,
+    lines,
+    record_at,
+)
+from refold.runtime.storage.scan import Scan
 
 
 def believable(data: bytes, before: Scan | None) -> Iterator[Record]:

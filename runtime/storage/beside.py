@@ -12,14 +12,14 @@ from pathlib import Path
 
 import attrs
 
-from runtime.storage.durable_mark import MARK, DurableMark, read_mark, write_mark
-from runtime.storage.errors import NotFound
-from runtime.storage.files import exists, make_folder, remove_beside, reported
-from runtime.storage.index import SavedIndex, read_index, write_index
-from runtime.storage.port import Port
-from runtime.storage.quarantine import Quarantine
-from runtime.storage.scan import Scan
-from runtime.storage.walk import LogEnd
+from refold.runtime.storage.durable_mark import MARK, DurableMark, read_mark, write_mark
+from refold.runtime.storage.errors import NotFound
+from refold.runtime.storage.files import exists, make_folder, remove_beside, reported
+from refold.runtime.storage.index import SavedIndex, read_index, write_index
+from refold.runtime.storage.port import Port
+from refold.runtime.storage.quarantine import Quarantine
+from refold.runtime.storage.scan import Scan
+from refold.runtime.storage.walk import LogEnd
 
 INDEX = ".index"
 """What the name of an index file ends with, after its session's id."""

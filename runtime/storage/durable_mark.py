@@ -14,13 +14,13 @@ from pathlib import Path
 import attrs
 import orjson
 
-from runtime.storage.errors import LogCorrupt, StoreRefused
-from runtime.storage.files import exists, open_plain, read_all, reported, write_file
-from runtime.storage.framing import is_whole, seal
-from runtime.storage.port import Port
-from runtime.storage.scan import Scan
-from runtime.storage.session_header import is_session_id
-from runtime.storage.walk import LogEnd
+from refold.runtime.storage.errors import LogCorrupt, StoreRefused
+from refold.runtime.storage.files import exists, open_plain, read_all, reported, write_file
+from refold.runtime.storage.framing import is_whole, seal
+from refold.runtime.storage.port import Port
+from refold.runtime.storage.scan import Scan
+from refold.runtime.storage.session_header import is_session_id
+from refold.runtime.storage.walk import LogEnd
 
 MARK = ".head"
 """What the name of such a file ends with, after its session's id."""

@@ -1,4 +1,4 @@
-"""How a store says no, in the classes of `runtime.errors`.
+"""How a store says no, in the classes of `refold.runtime.errors`.
 
 Refusals leave everything as it was. What is `Broken` says how far the log still stands.
 """
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from runtime.errors import Broken, Refused
-from runtime.moments import utc
+from refold.runtime.errors import Broken, Refused
+from refold.runtime.times import utc
 
 if TYPE_CHECKING:
-    from runtime.storage.scan import Scan
+    from refold.runtime.storage.scan import Scan
 
 
 @attrs.define(eq=False)

@@ -10,8 +10,8 @@ from itertools import count
 from pathlib import Path
 from typing import TypeAlias
 
-from runtime.storage.errors import StoreFull, StoreRefused, Unavailable
-from runtime.storage.port import Port
+from refold.runtime.storage.errors import StoreFull, StoreRefused, Unavailable
+from refold.runtime.storage.port import Port
 
 CHUNK = 1 << 20
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 
-from runtime.envelope import refuse_legacy
-from runtime.storage.errors import LogCorrupt
-from runtime.storage.framing import Record, lines
+from refold.runtime.envelope import refuse_legacy
+from refold.runtime.storage.errors import LogCorrupt
+from refold.runtime.storage.framing import Record, lines
 
 
 def read_events(data: bytes, start: int, path: str) -> tuple[list[Record], int]:

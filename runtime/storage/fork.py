@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import attrs
 
-from runtime.storage.errors import LogCorrupt, NoForkPoint
-from runtime.storage.framing import Record
-from runtime.storage.scan import Scan
-from runtime.storage.session_header import SessionHeader
+from refold.runtime.storage.errors import LogCorrupt, NoForkPoint
+from refold.runtime.storage.framing import Record
+from refold.runtime.storage.scan import Scan
+from refold.runtime.storage.session_header import SessionHeader
 
 
 def forkable(read: Callable[[], Scan], seq: int | None) -> Scan:

@@ -15,9 +15,9 @@ from zlib import crc32
 import attrs
 import orjson
 
-from runtime.json import encode
-from runtime.storage.errors import TooLarge
-from runtime.storage.session_header import HEADER_BYTES, SessionHeader, unparse_header
+from refold.runtime.json import encode
+from refold.runtime.storage.errors import TooLarge
+from refold.runtime.storage.session_header import HEADER_BYTES, SessionHeader, unparse_header
 
 COVERED = 17
 """Where the bytes under a line's checksum begin."""

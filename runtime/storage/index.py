@@ -17,12 +17,12 @@ from zlib import crc32
 import attrs
 import orjson
 
-from runtime.storage.errors import StoreRefused
-from runtime.storage.files import open_plain, read_all, write_file
-from runtime.storage.framing import is_whole, seal
-from runtime.storage.odd_lines import odd_lines
-from runtime.storage.port import Port
-from runtime.storage.walk import Index, LogEnd, Records
+from refold.runtime.storage.errors import StoreRefused
+from refold.runtime.storage.files import open_plain, read_all, write_file
+from refold.runtime.storage.framing import is_whole, seal
+from refold.runtime.storage.odd_lines import odd_lines
+from refold.runtime.storage.port import Port
+from refold.runtime.storage.walk import Index, LogEnd, Records
 
 _VERSION = 2
 

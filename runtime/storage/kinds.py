@@ -7,12 +7,12 @@ from pathlib import Path
 
 import attrs
 
-from runtime.errors import Refused
-from runtime.storage.address import MEMORY, SCHEME, is_address
-from runtime.storage.jsonl import JsonlFolder, MemoryFolder
-from runtime.storage.local_store import MaintainedStore
-from runtime.storage.port import OS, Port
-from runtime.storage.sqlite import SqliteFile
+from refold.runtime.errors import Refused
+from refold.runtime.storage.address import MEMORY, SCHEME, is_address
+from refold.runtime.storage.jsonl import JsonlFolder, MemoryFolder
+from refold.runtime.storage.local_store import MaintainedStore
+from refold.runtime.storage.port import OS, Port
+from refold.runtime.storage.sqlite import SqliteFile
 
 
 @attrs.define(eq=False)

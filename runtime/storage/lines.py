@@ -8,11 +8,11 @@ from typing import Protocol
 
 import attrs
 
-from runtime.storage.files import CHUNK, read_all
-from runtime.storage.framing import Record, record_at
-from runtime.storage.port import Port
-from runtime.storage.session_header import HEADER_BYTES
-from runtime.storage.walk import Index
+from refold.runtime.storage.files import CHUNK, read_all
+from refold.runtime.storage.framing import Record, record_at
+from refold.runtime.storage.port import Port
+from refold.runtime.storage.session_header import HEADER_BYTES
+from refold.runtime.storage.walk import Index
 
 
 class Lines(Protocol):

@@ -13,14 +13,14 @@ from typing import Protocol, TypeAlias
 
 import attrs
 
-from runtime.errors import Broken
-from runtime.events import SessionOwner, SessionRecovered
-from runtime.storage.beside import Sidecars
-from runtime.storage.errors import LogFailed
-from runtime.storage.lines import StoredRecords
-from runtime.storage.reader import LogReader
-from runtime.storage.scan import Scan
-from runtime.storage.session_header import SessionHeader
+from refold.runtime.errors import Broken
+from refold.runtime.events import SessionOwner, SessionRecovered
+from refold.runtime.storage.beside import Sidecars
+from refold.runtime.storage.errors import LogFailed
+from refold.runtime.storage.lines import StoredRecords
+from refold.runtime.storage.reader import LogReader
+from refold.runtime.storage.scan import Scan
+from refold.runtime.storage.session_header import SessionHeader
 
 _log = logging.getLogger("refold")
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Protocol
 from weakref import WeakSet
 
-from runtime.storage.files import exists, make_folder
-from runtime.storage.port import OS, Port
+from refold.runtime.storage.files import exists, make_folder
+from refold.runtime.storage.port import OS, Port
 
 
 class LockPlaces(Protocol):

@@ -14,12 +14,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
-from runtime.envelope import decode_line
-from runtime.errors import RefoldError
-from runtime.events import FOLDED, UnknownEvent
-from runtime.odd_events import STRUCTURAL
-from runtime.storage.framing import COVERED, FRAMED, text
-from runtime.storage.walk import Index
+from refold.runtime.envelope import decode_line
+from refold.runtime.errors import RefoldError
+from refold.runtime.events import FOLDED, UnknownEvent
+from refold.runtime.odd_events import STRUCTURAL
+from refold.runtime.storage.framing import COVERED, FRAMED, text
+from refold.runtime.storage.walk import Index
 
 _Look: TypeAlias = Callable[[bytes, int, int], bool]
 """Whether the line from one offset to another surely need not be read; False is no verdict."""

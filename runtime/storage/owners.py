@@ -8,10 +8,10 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from runtime.errors import RefoldError
-from runtime.events import Owner
-from runtime.storage.errors import SessionBusy
-from runtime.storage.scan import LastOwner, Scan
+from refold.runtime.errors import RefoldError
+from refold.runtime.events import Owner
+from refold.runtime.storage.errors import SessionBusy
+from refold.runtime.storage.scan import LastOwner, Scan
 
 
 def this_process() -> Owner:

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from runtime.events import SessionRecovered
-from runtime.storage.scan import Scan, count_begun
+from refold.runtime.events import SessionRecovered
+from refold.runtime.storage.scan import Scan, count_begun
 
 
 class Quarantine(Protocol):

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import attrs
 
-from runtime.storage.errors import ForeignLog, LogCorrupt
-from runtime.storage.framing import Record, record_at
-from runtime.storage.lines import Lines
-from runtime.storage.scan import check_seed_end, read_header
-from runtime.storage.walk import LogEnd, Records, Walk, walk
+from refold.runtime.storage.errors import ForeignLog, LogCorrupt
+from refold.runtime.storage.framing import Record, record_at
+from refold.runtime.storage.lines import Lines
+from refold.runtime.storage.scan import check_seed_end, read_header
+from refold.runtime.storage.walk import LogEnd, Records, Walk, walk
 
 
 class LogReader:

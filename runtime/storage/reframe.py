@@ -9,11 +9,11 @@ from collections.abc import Iterable
 import attrs
 import orjson
 
-from runtime.envelope import Draft, Event
-from runtime.errors import InvalidEvent, InvalidHeader, NotLosslessJson
-from runtime.json import check
-from runtime.storage.framing import frame_batch, read_envelope
-from runtime.storage.session_header import SessionHeader
+from refold.runtime.envelope import Draft, Event
+from refold.runtime.errors import InvalidEvent, InvalidHeader, NotLosslessJson
+from refold.runtime.json import check
+from refold.runtime.storage.framing import frame_batch, read_envelope
+from refold.runtime.storage.session_header import SessionHeader
 
 _ORDER = ("type", "seq", "time", "data", "sourceEventSeqs", "surfaceOp")
 

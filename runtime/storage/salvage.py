@@ -7,11 +7,11 @@ import re
 import attrs
 import orjson
 
-from runtime.storage.errors import LogCorrupt
-from runtime.storage.framing import SEALED, frame_header
-from runtime.storage.scan import Scan, count_begun, scan
-from runtime.storage.session_header import SessionHeader
-from runtime.storage.walk import LogEnd, walk
+from refold.runtime.storage.errors import LogCorrupt
+from refold.runtime.storage.framing import SEALED, frame_header
+from refold.runtime.storage.scan import Scan, count_begun, scan
+from refold.runtime.storage.session_header import SessionHeader
+from refold.runtime.storage.walk import LogEnd, walk
 
 
 @attrs.frozen

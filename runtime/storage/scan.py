@@ -16,15 +16,15 @@ from zlib import crc32
 import attrs
 import orjson
 
-from runtime.envelope import decode_line
-from runtime.errors import RefoldError
-from runtime.events import SessionOwner
-from runtime.storage.errors import LogCorrupt, NotFound
-from runtime.storage.foreign import read_events
-from runtime.storage.framing import COVERED, FRAMED, SEALED, Record, is_whole, lines
-from runtime.storage.index import SavedIndex
-from runtime.storage.session_header import HEADER_BYTES, SessionHeader, parse_header
-from runtime.storage.walk import LogEnd, Records, Walk, walk
+from refold.runtime.envelope import decode_line
+from refold.runtime.errors import RefoldError
+from refold.runtime.events import SessionOwner
+from refold.runtime.storage.errors import LogCorrupt, NotFound
+from refold.runtime.storage.foreign import read_events
+from refold.runtime.storage.framing import COVERED, FRAMED, SEALED, Record, is_whole, lines
+from refold.runtime.storage.index import SavedIndex
+from refold.runtime.storage.session_header import HEADER_BYTES, SessionHeader, parse_header
+from refold.runtime.storage.walk import LogEnd, Records, Walk, walk
 
 TornReason: TypeAlias = Literal[
     "partial", "nul-tail", "bad-crc", "incomplete-batch", "missing-newline"

@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import attrs
 
-from runtime import codec
-from runtime.errors import (
+from refold.runtime import typed_json
+from refold.runtime.errors import (
     IdMismatch,
     InvalidArgument,
     InvalidHeader,
@@ -61,7 +61,7 @@ class SessionHeader:
         return self.durability or "power"
 
 
-_KEYS = frozenset(codec.camel(field.name) for field in attrs.fields(SessionHeader))
+_KEYS = frozenset(typed_json.camel(field.name) for field in attrs.fields(SessionHeader))
 
 
 def check_session_id(id: str) -> str:  # noqa: A002 - the format calls it `id`
@@ -84,7 +84,7 @@ def is_session_id(name: str) -> bool:
 
 def unparse_header(header: SessionHeader) -> dict[str, Any]:
     """The JSON form of a header, keys in their order on disk."""
-    return {"type": "session", "version": VERSION, **codec.unstructure(header)}
+    return {"type": "session", "version": VERSION, **typed_json.unstructure(header)}
 
 
 def parse_header(
@@ -121,8 +121,8 @@ def _check_version(version: object) -> None:
 
 def _structure(fields: Mapping[str, Any]) -> SessionHeader:
     try:
-        return codec.structure(fields, SessionHeader)
-    except codec.Misfit as misfit:
+        return typed_json.structure(fields, SessionHeader)
+    except typed_json.Misfit as misfit:
         raise InvalidHeader(str(misfit)) from None
 
 

@@ -11,9 +11,9 @@ from zlib import crc32
 import attrs
 import orjson
 
-from runtime.envelope import refuse_legacy
-from runtime.events import LEGACY_TYPE
-from runtime.storage.framing import COVERED, FRAMED, Record, record_at, text
+from refold.runtime.envelope import refuse_legacy
+from refold.runtime.events import LEGACY_TYPE
+from refold.runtime.storage.framing import COVERED, FRAMED, Record, record_at, text
 
 _HEADERS = frozenset({b"request/header", LEGACY_TYPE.encode()})
 

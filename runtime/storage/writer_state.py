@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import attrs
 
-from runtime.errors import Broken
-from runtime.events import SessionOwner, SessionRecovered
-from runtime.storage.batches import Framed
-from runtime.storage.beside import Beside
-from runtime.storage.errors import LogClosed
-from runtime.storage.index import SavedIndex
-from runtime.storage.scan import Scan
-from runtime.storage.session_header import SessionHeader
-from runtime.storage.walk import LogEnd, Records
+from refold.runtime.errors import Broken
+from refold.runtime.events import SessionOwner, SessionRecovered
+from refold.runtime.storage.batches import Framed
+from refold.runtime.storage.beside import Beside
+from refold.runtime.storage.errors import LogClosed
+from refold.runtime.storage.index import SavedIndex
+from refold.runtime.storage.scan import Scan
+from refold.runtime.storage.session_header import SessionHeader
+from refold.runtime.storage.walk import LogEnd, Records
 
 
 @attrs.frozen

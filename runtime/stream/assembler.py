@@ -6,10 +6,10 @@ from typing import assert_never
 
 import attrs
 
-from runtime.json import Json
-from runtime.messages import Block, ReasoningBlock, TextBlock, ToolCallBlock
-from runtime.stream.chunk_order import ChunkOrderBroken
-from runtime.stream.chunks import (
+from refold.runtime.json import Json
+from refold.runtime.messages import Block, ReasoningBlock, TextBlock, ToolCallBlock
+from refold.runtime.stream.chunk_order import ChunkOrderBroken
+from refold.runtime.stream.chunks import (
     BlockEnd,
     BlockStart,
     BlockType,

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from runtime.stream.chunks import (
+from refold.runtime.stream.chunks import (
     BlockEnd,
     Chunk,
     Finish,

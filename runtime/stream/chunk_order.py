@@ -9,9 +9,9 @@ from typing import assert_never
 
 import attrs
 
-from runtime.errors import Refused
-from runtime.messages import Block, ReasoningBlock, TextBlock, ToolCallBlock
-from runtime.stream.chunks import (
+from refold.runtime.errors import Refused
+from refold.runtime.messages import Block, ReasoningBlock, TextBlock, ToolCallBlock
+from refold.runtime.stream.chunks import (
     BlockEnd,
     BlockStart,
     BlockType,

@@ -6,8 +6,8 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from runtime.json import Json
-from runtime.messages import Block
+from refold.runtime.json import Json
+from refold.runtime.messages import Block
 
 BlockType: TypeAlias = Literal["text", "reasoning", "tool-call"]
 

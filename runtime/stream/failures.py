@@ -9,8 +9,16 @@ from email.utils import parsedate_tz
 
 import attrs
 
-from runtime.errors import Broken
-from runtime.stream.error_body import MESSAGE_LIMIT, Said, code_of, parsed, plain, sentence, without
+from refold.runtime.errors import Broken
+from refold.runtime.stream.error_body import (
+    MESSAGE_LIMIT,
+    Said,
+    code_of,
+    parsed,
+    plain,
+    sentence,
+    without,
+)
 
 RETRYABLE: frozenset[str] = frozenset(
     (

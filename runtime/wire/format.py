@@ -12,11 +12,11 @@ from typing import Protocol
 
 import attrs
 
-from runtime.errors import Refused
-from runtime.header import EpochHeader
-from runtime.messages import Message
-from runtime.stream.chunks import Chunk
-from runtime.stream.failures import Failure
+from refold.runtime.errors import Refused
+from refold.runtime.messages import Message
+from refold.runtime.request_header import EpochHeader
+from refold.runtime.stream.chunks import Chunk
+from refold.runtime.stream.failures import Failure
 
 QUIRKS = "refold"
 """The key of `config.extra` that is never sent: how a provider wants its bodies written."""

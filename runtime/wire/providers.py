@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from runtime.errors import Refused
-from runtime.stream.failures import Failure, LlmFailure
-from runtime.wire.format import WireFormat
-from runtime.wire.formats import CODECS, NEWEST, without_version
+from refold.runtime.errors import Refused
+from refold.runtime.stream.failures import Failure, LlmFailure
+from refold.runtime.wire.format import WireFormat
+from refold.runtime.wire.known_formats import CODECS, NEWEST, without_version
 
 
 @attrs.define(eq=False)

@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from runtime import codec
-from runtime.header import EpochHeader
-from runtime.messages import Message
-from runtime.prefix import common_prefix
-from runtime.request import CANONICAL_TAIL, Request, canonical_head
-from runtime.wire.format import WireFormat
+from refold.runtime import typed_json
+from refold.runtime.messages import Message
+from refold.runtime.prefix import common_prefix
+from refold.runtime.request import CANONICAL_TAIL, Request, canonical_head
+from refold.runtime.request_header import EpochHeader
+from refold.runtime.wire.format import WireFormat
 
 
 @attrs.frozen
@@ -50,7 +50,7 @@ class Continued:
 
     def add(self, message: Message) -> None:
         """Encode the next message, both ways, for good."""
-        self._canonical.update(self._separator + codec.canonical(message))
+        self._canonical.update(self._separator + typed_json.canonical(message))
         self._separator = b","
         self._final(self._messages.add(message))
 
@@ -72,7 +72,9 @@ class Continued:
 
     def continues(self, format_: WireFormat, header: EpochHeader) -> bool:
         """Whether this began in the same format, with a header that spells the same bytes."""
-        same = header is self._header or codec.canonical(header) == codec.canonical(self._header)
+        same = header is self._header or typed_json.canonical(header) == typed_json.canonical(
+            self._header
+        )
         return format_ is self._format and same
 
 

@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 import attrs
 
-from runtime.envelope import Draft, Replace, draft
-from runtime.errors import Refused
-from runtime.events import (
+from refold.runtime.envelope import Draft, Replace, draft
+from refold.runtime.errors import Refused
+from refold.runtime.events import (
     ApprovalAsked,
     ApprovalDecided,
     AssistantChunk,
@@ -38,19 +38,19 @@ from runtime.events import (
     TurnStart,
     UserMessage,
 )
-from runtime.header import EpochHeader, LlmCallConfig, RequestHeader
-from runtime.messages import USER, Block, TextBlock, ToolCallBlock
-from runtime.rules import Rules
-from runtime.session import Session
-from runtime.stream.chunks import TextDelta, Usage
+from refold.runtime.history import History
+from refold.runtime.messages import USER, Block, TextBlock, ToolCallBlock
+from refold.runtime.request_header import EpochHeader, LlmCallConfig, RequestHeader
+from refold.runtime.rules import Rules
+from refold.runtime.stream.chunks import TextDelta, Usage
 
 
 @attrs.define
-class History:
+class RandomHistory:
     """A log that grows by random events."""
 
     chance: random.Random
-    session: Session = attrs.field(factory=Session)
+    session: History = attrs.field(factory=History)
     rules: Rules = attrs.field(init=False)
     time: int = 1
 
@@ -97,7 +97,7 @@ class History:
         return tuple(self.chance.sample(entries, min(len(entries), self.chance.randint(0, most))))
 
 
-def message(history: History) -> Draft:
+def message(history: RandomHistory) -> Draft:
     calls = [ToolCallBlock(f"c{history.session.next_seq}-{n}", "look", "{}") for n in range(2)]
     content: tuple[Block, ...] = (*history.content, *calls[: history.chance.randrange(3)])
     interrupted = history.chance.choice([None, True])
@@ -107,23 +107,23 @@ def message(history: History) -> Draft:
     )
 
 
-def of_call(make: Callable[[History, str], object]) -> Maker:
+def of_call(make: Callable[[RandomHistory, str], object]) -> Maker:
     """What is made for a call that waits, if one does."""
 
-    def made(history: History) -> Draft | None:
+    def made(history: RandomHistory) -> Draft | None:
         call = history.waiting()
         return None if call is None else draft(make(history, call))
 
     return made
 
 
-def header(history: History) -> Draft:
+def header(history: RandomHistory) -> Draft:
     config = LlmCallConfig("p", model=f"m{history.chance.randrange(3)}")
     system = f"system {history.chance.randrange(3)}"
     return draft(RequestHeader(EpochHeader(config, system), "change"))
 
 
-def replacement(history: History) -> Draft | None:
+def replacement(history: RandomHistory) -> Draft | None:
     nodes = history.session.surface.nodes
     if not nodes:
         return None
@@ -133,7 +133,7 @@ def replacement(history: History) -> Draft | None:
     return draft(summary, cites=shadowed, replaces=Replace(shadowed[0], shadowed[-1]))
 
 
-def queued(history: History) -> Draft:
+def queued(history: RandomHistory) -> Draft:
     key = history.chance.choice([None, f"key {history.chance.randrange(5)}"])
     entry = history.chance.choice(
         [
@@ -144,23 +144,23 @@ def queued(history: History) -> Draft:
     return draft(entry)
 
 
-def removed(history: History) -> Draft | None:
+def removed(history: RandomHistory) -> Draft | None:
     entries = history.pending(1)
     removals = [InboxRemoved(entries, "cancelled"), InboxRemoved(entries, "rejected")]
     return draft(history.chance.choice(removals)) if entries else None
 
 
-def start(history: History) -> Draft:
+def start(history: RandomHistory) -> Draft:
     triggers = [Trigger("message", USER), Trigger("injection", USER), Trigger("recovery", USER)]
     return draft(TurnStart(history.turn + 1, history.chance.choice(triggers)))
 
 
-def end(history: History) -> Draft:
+def end(history: RandomHistory) -> Draft:
     reasons = [EndReason("completed"), EndReason("interrupted"), EndReason("error")]
     return draft(TurnEnd(history.turn, history.chance.choice(reasons)))
 
 
-def compaction(history: History) -> Draft:
+def compaction(history: RandomHistory) -> Draft:
     """The next event of one: its start, and once it is open a summary or an end."""
     bracket = history.rules.standing.bracket
     if bracket is None:
@@ -171,7 +171,7 @@ def compaction(history: History) -> Draft:
     return draft(CompactEnd(bracket.turn, history.chance.choice([None, "failed"])))
 
 
-Maker: TypeAlias = Callable[[History], Draft | None]
+Maker: TypeAlias = Callable[[RandomHistory], Draft | None]
 
 STRUCTURE: list[Maker] = [
     start,

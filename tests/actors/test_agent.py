@@ -15,17 +15,17 @@ import pytest
 import trio
 
 import refold
-from actors.script import Piece
-from actors.seam_log import SeamLog
 from refold import Call, Delay, Deny, End, Hang, Say, Script, Seams
-from runtime.envelope import Event, draft
-from runtime.events import ContextMessage, EndReason, ToolResult
-from runtime.header import LlmCallConfig
-from runtime.messages import Message, Source, TextBlock, text_of, tool_calls
-from runtime.storage.errors import LogFailed
-from runtime.storage.jsonl.memory import MemoryPort
-from runtime.wire.format import ExtraRefused
-from runtime.wire.providers import UnknownProvider
+from refold.actors.log.seam_log import SeamLog
+from refold.actors.request.script import Piece
+from refold.runtime.envelope import Event, draft
+from refold.runtime.events import ContextMessage, EndReason, ToolResult
+from refold.runtime.messages import Message, Source, TextBlock, text_of, tool_calls
+from refold.runtime.request_header import LlmCallConfig
+from refold.runtime.storage.errors import LogFailed
+from refold.runtime.storage.jsonl.memory import MemoryPort
+from refold.runtime.wire.format import ExtraRefused
+from refold.runtime.wire.providers import UnknownProvider
 from tests.agents import (
     assert_sound,
     count,

@@ -14,8 +14,8 @@ import refold
 from refold import Say, Script
 from refold.cli.shared.findings import examine
 from refold.cli.shared.logs import Place
-from runtime.errors import HistoryUnbalanced, HistoryUnreadable, InvalidEvent
-from runtime.storage import open_sessions
+from refold.runtime.errors import HistoryUnbalanced, HistoryUnreadable, InvalidEvent
+from refold.runtime.storage import open_sessions
 from tests.agents import stored_events
 from tests.foreign import (
     TEXT,

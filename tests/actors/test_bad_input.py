@@ -20,7 +20,6 @@ import pytest
 import trio
 
 import refold
-from actors.seam_log import SeamLog
 from refold import (
     Call,
     Delay,
@@ -35,14 +34,15 @@ from refold import (
     Seams,
     Submit,
 )
-from runtime.envelope import Event
-from runtime.errors import InvalidSessionId, NotLosslessJson
-from runtime.events import InboxRemoved, ToolResult
-from runtime.messages import Message, TextBlock, text_of
-from runtime.storage.errors import AlreadyExists, NoForkPoint, NotFound, SessionBusy
-from runtime.stream.failures import LlmFailure
-from runtime.verify import verify_requests
-from runtime.wire.providers import InvalidModelName, InvalidProvider, UnknownProvider
+from refold.actors.log.seam_log import SeamLog
+from refold.runtime.envelope import Event
+from refold.runtime.errors import InvalidSessionId, NotLosslessJson
+from refold.runtime.events import InboxRemoved, ToolResult
+from refold.runtime.messages import Message, TextBlock, text_of
+from refold.runtime.storage.errors import AlreadyExists, NoForkPoint, NotFound, SessionBusy
+from refold.runtime.stream.failures import LlmFailure
+from refold.runtime.verify import verify_requests
+from refold.runtime.wire.providers import InvalidModelName, InvalidProvider, UnknownProvider
 from tests.agents import assert_within_rules, count, read_file, stored_events
 from tests.fake_server import FakeServer, Step, answer, delta, drop, event, reply, stream
 

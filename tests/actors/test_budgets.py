@@ -10,8 +10,8 @@ import trio
 
 import refold
 from refold import Budgets, Call, Delay, GoOn, Hang, Say, Script, Seams, Think
-from runtime.events import EndReason
-from runtime.messages import text_of
+from refold.runtime.events import EndReason
+from refold.runtime.messages import text_of
 from tests.agents import assert_sound, count, of_type, sent
 
 SECONDS = EndReason("budget", limit="seconds")

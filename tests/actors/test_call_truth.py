@@ -17,13 +17,13 @@ import pytest
 import trio
 
 import refold
-from actors.stores.local import LocalGrant
-from actors.tools import Tool
 from refold import Call, Say, Script, Seams
-from runtime.closing import NOT_STARTED, UNKNOWN_OUTCOME
-from runtime.envelope import Event
-from runtime.events import EndReason
-from runtime.messages import text_of
+from refold.actors.stores.local import LocalGrant
+from refold.actors.tools import Tool
+from refold.runtime.closing import NOT_STARTED, UNKNOWN_OUTCOME
+from refold.runtime.envelope import Event
+from refold.runtime.events import EndReason
+from refold.runtime.messages import text_of
 from tests.agents import assert_sound, of_type, stored_events
 
 

@@ -15,18 +15,18 @@ import pytest
 import trio
 
 import refold
-from actors.model import Pass
-from actors.script import Piece, ScriptStream
-from actors.tools import Tool
 from refold import Call, Delay, Hang, Provider, Say, Script, Seams, Think
-from runtime.envelope import Event
-from runtime.errors import NotLosslessJson
-from runtime.events import AssistantMessage, EndReason, ToolResult
-from runtime.header import LlmCallConfig
-from runtime.messages import TextBlock, text_of, tool_calls
-from runtime.stream.assembler import Assembler
-from runtime.stream.chunks import Chunk, TextDelta
-from runtime.verify import verify_requests
+from refold.actors.request.model import Pass
+from refold.actors.request.script import Piece, ScriptStream
+from refold.actors.tools import Tool
+from refold.runtime.envelope import Event
+from refold.runtime.errors import NotLosslessJson
+from refold.runtime.events import AssistantMessage, EndReason, ToolResult
+from refold.runtime.messages import TextBlock, text_of, tool_calls
+from refold.runtime.request_header import LlmCallConfig
+from refold.runtime.stream.assembler import Assembler
+from refold.runtime.stream.chunks import Chunk, TextDelta
+from refold.runtime.verify import verify_requests
 from tests.agents import assert_within_rules, stored_events
 from tests.fake_server import FakeServer, answer, delta, stream
 

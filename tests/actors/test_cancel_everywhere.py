@@ -16,11 +16,11 @@ import pytest
 import trio
 
 import refold
-from actors.agent_loop import AgentLoop
 from refold import Call, Say, Script, Think
-from runtime.envelope import Event
-from runtime.events import SURFACE, EndReason
-from runtime.messages import tool_calls
+from refold.actors.turn.agent_loop import AgentLoop
+from refold.runtime.envelope import Event
+from refold.runtime.events import SURFACE, EndReason
+from refold.runtime.messages import tool_calls
 from tests.agents import assert_sound, of_type
 from tests.seeded import run_seeded
 

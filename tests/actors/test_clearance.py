@@ -18,20 +18,20 @@ import trio
 import trio.testing
 
 import refold
-from actors.invariants import Clear, Evidence, InvariantViolation, invariants
-from actors.kernel import Spec, open_supervisor
-from actors.session_log import StepBoundary
-from actors.stores import Store, open_store
 from refold import Say, Script
-from runtime.envelope import Draft, Event, draft
-from runtime.events import RequestSealed
-from runtime.header import EpochHeader, LlmCallConfig, RequestHeader
-from runtime.json import Json
-from runtime.request import Request, rebuild_request
-from runtime.storage.reader import LogReader
-from runtime.storage.session_header import SessionHeader
-from runtime.wire.chat import CHAT
-from runtime.wire.request_encoder import Encoded, encode_request
+from refold.actors.kernel import Spec, open_supervisor
+from refold.actors.log.session_log import StepBoundary
+from refold.actors.request.invariants import Clear, Evidence, InvariantViolation, invariants
+from refold.actors.stores import Store, open_store
+from refold.runtime.envelope import Draft, Event, draft
+from refold.runtime.events import RequestSealed
+from refold.runtime.json import Json
+from refold.runtime.request import Request, rebuild_request
+from refold.runtime.request_header import EpochHeader, LlmCallConfig, RequestHeader
+from refold.runtime.storage.reader import LogReader
+from refold.runtime.storage.session_header import SessionHeader
+from refold.runtime.wire.chat import CHAT
+from refold.runtime.wire.request_encoder import Encoded, encode_request
 from tests.agents import dispatch_of, of_type, stored_events
 from tests.runtime.rules.words import context, result, says, step, step_end, turn, user
 
@@ -283,7 +283,7 @@ async def test_a_body_that_is_no_json_is_refused_and_reported_as_it_is() -> None
 async def test_every_reader_is_closed_and_a_long_log_is_read_in_slices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("actors.invariants.SLICE", 200)
+    monkeypatch.setattr("refold.actors.request.invariants.SLICE", 200)
     long = [*(context() for _ in range(50)), *ASKED]
     offer = Offer.honest(long, 52)
     store = await store_of(*offer.stored)

@@ -12,15 +12,15 @@ import pytest
 import trio
 
 import refold
-from actors.script import Script as AnyScript
-from actors.tools import Tool
 from refold import Call, Say, Script
-from runtime.comparison import compare_steps, rebuild_step
-from runtime.envelope import Event
-from runtime.prefix import common_prefix
-from runtime.steps import list_steps
-from runtime.usage import usage_by_step
-from runtime.wire.chat import CHAT, CHAT_1
+from refold.actors.request.script import Script as AnyScript
+from refold.actors.tools import Tool
+from refold.runtime.divergence import compare_steps, rebuild_step
+from refold.runtime.envelope import Event
+from refold.runtime.prefix import common_prefix
+from refold.runtime.step_names import list_steps
+from refold.runtime.usage import usage_by_step
+from refold.runtime.wire.chat import CHAT, CHAT_1
 from tests.agents import assert_sound, headers, of_type, stored_events
 from tests.refold.cli_stores import CliStore
 

@@ -16,20 +16,20 @@ import pytest
 import trio
 
 import refold
-from actors.kernel import ActorCrashed, Spec, open_supervisor
-from actors.log_writer import log_writer
-from actors.session_log import LiveLog, SessionLog
-from actors.stores import EmbeddedStore, open_store
-from actors.stores.committer import SIDE_BY_SIDE
 from refold import Say, Script
-from runtime.envelope import draft
-from runtime.events import Owner, TodoWrite
-from runtime.storage import open_sessions
-from runtime.storage.errors import LogFailed, StoreFull
-from runtime.storage.jsonl.file_rounds import WHOLE_FILE_SYSTEM, FileRounds
-from runtime.storage.jsonl.folder import JsonlFolder
-from runtime.storage.port import OS, Port
-from runtime.storage.session_header import SessionHeader
+from refold.actors.kernel import ActorCrashed, Spec, open_supervisor
+from refold.actors.log.log_writer import log_writer
+from refold.actors.log.session_log import LiveLog, SessionLog
+from refold.actors.stores import EmbeddedStore, open_store
+from refold.actors.stores.committer import SIDE_BY_SIDE
+from refold.runtime.envelope import draft
+from refold.runtime.events import Owner, TodoWrite
+from refold.runtime.storage import open_sessions
+from refold.runtime.storage.errors import LogFailed, StoreFull
+from refold.runtime.storage.jsonl.file_rounds import WHOLE_FILE_SYSTEM, FileRounds
+from refold.runtime.storage.jsonl.folder import JsonlFolder
+from refold.runtime.storage.port import OS, Port
+from refold.runtime.storage.session_header import SessionHeader
 
 TODO = draft(TodoWrite(()))
 OWNER = Owner("test", 1, "boot")

@@ -9,11 +9,11 @@ from typing import Any, cast
 import attrs
 import pytest
 
-from actors.stores.committer import BACKGROUND_SECONDS, Committer, Outcome, Work
-from runtime.errors import Broken
-from runtime.storage.errors import LogFailed
-from runtime.storage.local_store import Batches, Done, SideBySide
-from runtime.storage.session_header import SessionHeader
+from refold.actors.stores.committer import BACKGROUND_SECONDS, Committer, Outcome, Work
+from refold.runtime.errors import Broken
+from refold.runtime.storage.errors import LogFailed
+from refold.runtime.storage.local_store import Batches, Done, SideBySide
+from refold.runtime.storage.session_header import SessionHeader
 
 
 @attrs.define(eq=False)

@@ -22,10 +22,10 @@ import actors
 import refold
 import runtime
 from refold import Say, Script
-from runtime.envelope import draft
-from runtime.events import UserMessage
-from runtime.messages import USER, TextBlock
-from runtime.storage.reader import LogReader
+from refold.runtime.envelope import draft
+from refold.runtime.events import UserMessage
+from refold.runtime.messages import USER, TextBlock
+from refold.runtime.storage.reader import LogReader
 from tests.agents import dispatch_of
 
 DIGITS = 200
@@ -136,7 +136,7 @@ async def test_the_count_sees_a_cost_that_grows(
     tmp_path: Path, counting: Cost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The self-test: an encoder that starts anew at each request is caught by the same counts."""
-    from runtime.wire.request_encoder import RequestEncoder
+    from refold.runtime.wire.request_encoder import RequestEncoder
 
     monkeypatch.setattr(RequestEncoder, "_goes_on", lambda *_: False)
     few = await cost_of_a_turn(tmp_path / "few", counting, 10)

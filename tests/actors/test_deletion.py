@@ -8,10 +8,10 @@ import pytest
 import trio
 
 import refold
-from actors.runtime import AgentOpen
 from refold import Say, Script
-from runtime.errors import InvalidSessionId
-from runtime.storage import AlreadyExists, NotFound, SessionBusy
+from refold.actors.runtime import AgentOpen
+from refold.runtime.errors import InvalidSessionId
+from refold.runtime.storage import AlreadyExists, NotFound, SessionBusy
 from tests.actors.test_invariants import before_sealing, slip_in
 
 STORES = ["memory:", "folder", "sqlite:///sessions.db"]

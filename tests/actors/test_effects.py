@@ -12,14 +12,14 @@ import trio
 import trio.testing
 
 import refold
-from actors.seams import Seams
-from actors.stores.local import EmbeddedStore, LocalGrant
 from refold import Call, Fail, Hang, Say, Script
-from runtime.envelope import draft
-from runtime.events import CompactStart, CompactSummary
-from runtime.header import LlmCallConfig
-from runtime.json import Json
-from runtime.messages import text_of
+from refold.actors.stores.local import EmbeddedStore, LocalGrant
+from refold.actors.turn.seams import Seams
+from refold.runtime.envelope import draft
+from refold.runtime.events import CompactStart, CompactSummary
+from refold.runtime.json import Json
+from refold.runtime.messages import text_of
+from refold.runtime.request_header import LlmCallConfig
 from tests.agents import (
     assert_sound,
     headers,

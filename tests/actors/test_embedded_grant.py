@@ -8,11 +8,11 @@ import pytest
 import trio
 import trio.testing
 
-from actors.stores import Progress
-from actors.stores.committer import Committer, Outcome, Work
-from actors.stores.local import SYNC_SECONDS, LocalGrant
-from runtime.storage.errors import EmptyBatch, LogClosed, LogFailed, SeqMismatch
-from runtime.storage.session_header import SessionHeader
+from refold.actors.stores import Progress
+from refold.actors.stores.committer import Committer, Outcome, Work
+from refold.actors.stores.local import SYNC_SECONDS, LocalGrant
+from refold.runtime.storage.errors import EmptyBatch, LogClosed, LogFailed, SeqMismatch
+from refold.runtime.storage.session_header import SessionHeader
 from tests.actors.test_committer_rounds import FakeLog
 
 

@@ -16,12 +16,12 @@ import trio
 import trio.testing
 
 import refold
-from actors.bodies import STOP_SECONDS, BrokenOff
-from actors.kernel import AskCycle
-from actors.stores.local import EmbeddedStore
 from refold import Call, Say, Script, Seams
-from runtime.events import EndReason
-from runtime.messages import text_of
+from refold.actors.bodies import STOP_SECONDS, BrokenOff
+from refold.actors.kernel import AskCycle
+from refold.actors.stores.local import EmbeddedStore
+from refold.runtime.events import EndReason
+from refold.runtime.messages import text_of
 from tests.agents import assert_sound, of_type, stored_events
 
 CALL_IT: list[Any] = [[Call("it", {})], Say("fine"), Say("fine")]

@@ -10,24 +10,24 @@ from typing import Any
 import orjson
 import pytest
 
-from actors.session_log import LiveLog
-from runtime.envelope import decode_line
-from runtime.errors import RefoldError
-from runtime.events import FOLDED
-from runtime.rules import Inbox, Pairing, Rules
-from runtime.session import Session
-from runtime.storage import Scan, scan
-from runtime.storage.framing import Record
-from runtime.storage.walk import Records
-from runtime.surface import SurfaceManager
-from runtime.turns import Answers
+from refold.actors.log.session_log import LiveLog
+from refold.runtime.envelope import decode_line
+from refold.runtime.errors import RefoldError
+from refold.runtime.events import FOLDED
+from refold.runtime.history import History
+from refold.runtime.prompt_ledger import PromptLedger
+from refold.runtime.rules import Inbox, Pairing, Rules
+from refold.runtime.storage import Scan, scan
+from refold.runtime.storage.framing import Record
+from refold.runtime.storage.walk import Records
+from refold.runtime.surface import SurfaceManager
 from tests import golden
-from tests.actors.histories import History
+from tests.actors.histories import RandomHistory
 from tests.runtime.storage.logs import framed
 
 SEEDS = range(24)
 
-FOLDS = (LiveLog, Session, SurfaceManager, Rules, Inbox, Pairing, Answers)
+FOLDS = (LiveLog, History, SurfaceManager, Rules, Inbox, Pairing, PromptLedger)
 
 
 def fields(fold: object) -> Any:
@@ -74,7 +74,7 @@ def cuts(encoded: list[bytes], chance: random.Random, many: int) -> Iterator[tup
 
 @cache
 def history(seed: int) -> list[bytes]:
-    grown = History(random.Random(seed))
+    grown = RandomHistory(random.Random(seed))
     grown.grow(random.Random(seed).randint(60, 160))
     return [event.encoded for event in grown.session.events]
 

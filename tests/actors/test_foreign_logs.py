@@ -14,12 +14,12 @@ import pytest
 
 import refold
 from refold import Say, Script
-from runtime.envelope import Event
-from runtime.errors import HistoryUnbalanced, HistoryUnreadable, InvalidEvent
-from runtime.rules import broken_rules
-from runtime.storage import index as index_module
-from runtime.storage import open_sessions
-from runtime.verify import verify_requests
+from refold.runtime.envelope import Event
+from refold.runtime.errors import HistoryUnbalanced, HistoryUnreadable, InvalidEvent
+from refold.runtime.rules import broken_rules
+from refold.runtime.storage import index as index_module
+from refold.runtime.storage import open_sessions
+from refold.runtime.verify import verify_requests
 from tests.agents import assert_within_rules, of_type, stored_events
 from tests.foreign import (
     TEXT,

@@ -15,12 +15,12 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from actors.http_model import HttpModel, open_client
-from actors.http_stream import Timeouts
-from actors.model import Model, Stream
-from runtime.stream.chunks import Chunk, Finish, TextDelta
-from runtime.stream.failures import Failure, LlmFailure
-from runtime.wire.providers import (
+from refold.actors.request.http_model import HttpModel, open_client
+from refold.actors.request.http_stream import Timeouts
+from refold.actors.request.model import Model, Stream
+from refold.runtime.stream.chunks import Chunk, Finish, TextDelta
+from refold.runtime.stream.failures import Failure, LlmFailure
+from refold.runtime.wire.providers import (
     BUILT_IN,
     InvalidModelName,
     InvalidProvider,

@@ -9,13 +9,13 @@ import pytest
 import trio
 
 import refold
-from actors.answers import PromptRemoved
 from refold import Call, Delay, Hang, Say, Script, Seams
-from runtime.envelope import Event
-from runtime.errors import RuleBroken
-from runtime.events import EndReason, InboxQueued, TurnStart
-from runtime.messages import Source, text_of
-from runtime.turns import Answers
+from refold.actors.turn.prompt_wait import PromptRemoved
+from refold.runtime.envelope import Event
+from refold.runtime.errors import RuleBroken
+from refold.runtime.events import EndReason, InboxQueued, TurnStart
+from refold.runtime.messages import Source, text_of
+from refold.runtime.prompt_ledger import PromptLedger
 from tests.agents import (
     assert_sound,
     count,
@@ -181,7 +181,7 @@ async def test_a_key_of_long_ago_gets_its_turn_from_the_log(
     async with refold.open("memory:", providers=[script]) as runtime:
         agent = await runtime.start_agent(model="script/m")
         first = await agent.ask("hello", idempotency_key="k")
-        for n in range(Answers.KEPT + 1):
+        for n in range(PromptLedger.KEPT + 1):
             await agent.ask(f"number {n}")
         asked = len(script.bodies)
         assert await agent.ask("hello", idempotency_key="k") == first

@@ -22,8 +22,8 @@ import trio
 
 import actors
 import refold
-from actors.stores import Store, open_store
 from refold import Call, Say, Script
+from refold.actors.stores import Store, open_store
 from tests.agents import assert_within_rules, stored_events
 
 OURS = (str(Path(actors.__file__).parent), str(Path(refold.__file__).parent))

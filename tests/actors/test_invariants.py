@@ -16,13 +16,13 @@ import pytest
 import trio
 
 import refold
-from actors.answer_writer import Answer
-from actors.invariants import Clear, InvariantViolation
-from actors.script import Say
-from actors.session_log import StepBoundary
 from refold import ActorCrashed, Script
-from runtime.messages import Message, TextBlock
-from runtime.wire.request_encoder import Encoded
+from refold.actors.log.session_log import StepBoundary
+from refold.actors.request.answer_writer import Answer
+from refold.actors.request.invariants import Clear, InvariantViolation
+from refold.actors.request.script import Say
+from refold.runtime.messages import Message, TextBlock
+from refold.runtime.wire.request_encoder import Encoded
 from tests.agents import assert_within_rules, count, dispatch_of, read_file, stored_events
 
 MODES = ("enforce", "full")

@@ -8,7 +8,7 @@ import attrs
 import pytest
 import trio
 
-from actors.kernel import (
+from refold.actors.kernel import (
     ActorCrashed,
     ActorStopped,
     Ask,

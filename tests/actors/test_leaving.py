@@ -20,15 +20,15 @@ import pytest
 import trio
 
 import refold
-from actors.dispatch import Dispatch
-from actors.http_model import HttpModel, open_client
-from actors.invariants import Clear, Evidence, InvariantViolation, _Checker
-from actors.model import Clearance, Model, NotAdmitted, Stream, Uncleared
-from actors.session_log import StepBoundary
-from actors.stores.local import EmbeddedStore, LocalGrant
 from refold import Say, Script
-from runtime.envelope import draft
-from runtime.events import (
+from refold.actors.log.session_log import StepBoundary
+from refold.actors.request.dispatch import Dispatch
+from refold.actors.request.http_model import HttpModel, open_client
+from refold.actors.request.invariants import Clear, Evidence, InvariantViolation, _Checker
+from refold.actors.request.model import Clearance, Model, NotAdmitted, Stream, Uncleared
+from refold.actors.stores.local import EmbeddedStore, LocalGrant
+from refold.runtime.envelope import draft
+from refold.runtime.events import (
     AssistantMessage,
     RequestSealed,
     StepEnd,
@@ -38,14 +38,14 @@ from runtime.events import (
     TurnStart,
     UserMessage,
 )
-from runtime.header import EpochHeader, LlmCallConfig, RequestHeader
-from runtime.messages import USER, TextBlock, ToolCallBlock
-from runtime.request import Request
-from runtime.session import Session
-from runtime.storage import MemoryFolder, SessionHeader
-from runtime.wire.chat import CHAT
-from runtime.wire.providers import Provider
-from runtime.wire.request_encoder import Continued, Encoded, encode_request
+from refold.runtime.history import History
+from refold.runtime.messages import USER, TextBlock, ToolCallBlock
+from refold.runtime.request import Request
+from refold.runtime.request_header import EpochHeader, LlmCallConfig, RequestHeader
+from refold.runtime.storage import MemoryFolder, SessionHeader
+from refold.runtime.wire.chat import CHAT
+from refold.runtime.wire.providers import Provider
+from refold.runtime.wire.request_encoder import Continued, Encoded, encode_request
 from tests.agents import assert_within_rules, dispatch_of, opened, stored_events
 from tests.fake_server import FakeServer, answer, stream
 
@@ -397,7 +397,7 @@ async def test_a_violation_says_not_sent_only_of_what_was_not_sent(
 class Stored:
     """A log in a store of its own, and what an invariants actor over it would say."""
 
-    session: Session = attrs.field(factory=Session)
+    session: History = attrs.field(factory=History)
     header: EpochHeader = attrs.field(factory=lambda: EpochHeader(LlmCallConfig("p", model="m")))
 
     def add(self, *data: object) -> None:

@@ -9,11 +9,11 @@ import orjson
 import pytest
 
 import refold
-from runtime.envelope import decode_line, parse_draft
-from runtime.errors import LegacyEvent
-from runtime.session import Session
-from runtime.storage.framing import frame_batch, frame_header
-from runtime.storage.session_header import SessionHeader
+from refold.runtime.envelope import decode_line, parse_draft
+from refold.runtime.errors import LegacyEvent
+from refold.runtime.history import History
+from refold.runtime.storage.framing import frame_batch, frame_header
+from refold.runtime.storage.session_header import SessionHeader
 
 HEADER = {"config": {"provider": "p", "model": "m"}}
 LEGACY: dict[str, dict[str, Any]] = {
@@ -42,7 +42,7 @@ def test_refused_at_append_and_as_a_seed(name: str) -> None:
     with pytest.raises(LegacyEvent):
         parse_draft(LEGACY[name])
     with pytest.raises(LegacyEvent):
-        Session(map(decode_line, [encoded(TODO, 0), encoded(LEGACY[name], 1)]))
+        History(map(decode_line, [encoded(TODO, 0), encoded(LEGACY[name], 1)]))
 
 
 @pytest.mark.parametrize("name", LEGACY)

@@ -13,15 +13,15 @@ import pytest
 import trio
 
 import refold
-from actors.kernel import ActorCrashed, Mail, Spec, open_supervisor
-from actors.log_writer import _Writer, log_writer
-from actors.script import Call, Say
-from actors.session_log import Claim, LiveLog, SessionLog
-from actors.stores import Grant, Store, open_store
 from refold import Script
-from runtime.envelope import Draft, Event, draft
-from runtime.errors import ReentrantAppend, RuleBroken
-from runtime.events import (
+from refold.actors.kernel import ActorCrashed, Mail, Spec, open_supervisor
+from refold.actors.log.log_writer import _Writer, log_writer
+from refold.actors.log.session_log import Claim, LiveLog, SessionLog
+from refold.actors.request.script import Call, Say
+from refold.actors.stores import Grant, Store, open_store
+from refold.runtime.envelope import Draft, Event, draft
+from refold.runtime.errors import ReentrantAppend, RuleBroken
+from refold.runtime.events import (
     ContextMessage,
     EndReason,
     InboxQueued,
@@ -34,10 +34,10 @@ from runtime.events import (
     TurnStart,
     UserMessage,
 )
-from runtime.messages import USER, Source, TextBlock, text_of
-from runtime.request import rebuild_request
-from runtime.storage.errors import LogFailed
-from runtime.storage.session_header import SessionHeader
+from refold.runtime.messages import USER, Source, TextBlock, text_of
+from refold.runtime.request import rebuild_request
+from refold.runtime.storage.errors import LogFailed
+from refold.runtime.storage.session_header import SessionHeader
 from tests.agents import assert_within_rules, read_events, read_file, stored_events
 
 TODO = draft(TodoWrite(()))

@@ -13,12 +13,12 @@ import pytest
 import trio
 
 import refold
-from actors.tool_calls import SIDE_BY_SIDE
-from actors.tools import Tool
 from refold import Call, Deny, Say, Script, Seams
-from runtime.envelope import Event
-from runtime.events import EndReason
-from runtime.messages import TextBlock, text_of
+from refold.actors.tools import Tool
+from refold.actors.turn.tool_calls import SIDE_BY_SIDE
+from refold.runtime.envelope import Event
+from refold.runtime.events import EndReason
+from refold.runtime.messages import TextBlock, text_of
 from tests.agents import assert_sound, kinds, of_type, sent
 
 

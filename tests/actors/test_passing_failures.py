@@ -14,12 +14,12 @@ import trio
 import trio.testing
 
 import refold
-from actors.stores import EmbeddedStore, open_store
 from refold import Call, Say, Script
+from refold.actors.stores import EmbeddedStore, open_store
 from refold.faults import FailingPort, Fault
-from runtime.envelope import Event, decode_line
-from runtime.storage import OS, SqliteFile, StoreFull, open_sessions
-from runtime.storage.errors import LogFailed, StoreBusy
+from refold.runtime.envelope import Event, decode_line
+from refold.runtime.storage import OS, SqliteFile, StoreFull, open_sessions
+from refold.runtime.storage.errors import LogFailed, StoreBusy
 
 LONG = "x" * 100_000
 
@@ -90,7 +90,7 @@ def busy_rows(path: Path) -> Need:
 
 @pytest.fixture(params=[files_without_room, rows_without_room, busy_rows])
 def need(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Need:
-    monkeypatch.setattr("runtime.storage.sqlite.schema.BUSY_SECONDS", 0.2)
+    monkeypatch.setattr("refold.runtime.storage.sqlite.schema.BUSY_SECONDS", 0.2)
     made: Need = request.param(tmp_path / "store")
     return made
 

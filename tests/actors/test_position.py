@@ -9,7 +9,7 @@ import pytest
 
 import refold
 from refold import Say, Script
-from runtime.errors import NoSuchPosition
+from refold.runtime.errors import NoSuchPosition
 from tests.agents import stored_events
 
 WRONG: list[Any] = [10**9, -1, 1.5, 2.0, "3", True, None, [0], 2**80]

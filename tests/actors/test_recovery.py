@@ -18,17 +18,17 @@ import pytest
 import trio
 
 import refold
-from actors import agent_loop
-from actors.agent_loop import RECOVERIES
-from actors.invariants import InvariantViolation
-from actors.kernel.errors import RestartLimit
-from actors.step import LoopInstance
-from actors.turn import Cancel, Progress, open_turn, run_turn
 from refold import Call, Delay, Hang, Say, Script, Seams
-from runtime.envelope import Event
-from runtime.events import EndReason, TurnEnd, TurnStart
-from runtime.messages import USER, Source
-from runtime.storage.errors import LogFailed
+from refold.actors.kernel.errors import RestartLimit
+from refold.actors.request.invariants import InvariantViolation
+from refold.actors.turn import agent_loop
+from refold.actors.turn.agent_loop import RECOVERIES
+from refold.actors.turn.step import LoopInstance
+from refold.actors.turn.turn import Cancel, TurnNotes, open_turn, run_turn
+from refold.runtime.envelope import Event
+from refold.runtime.events import EndReason, TurnEnd, TurnStart
+from refold.runtime.messages import USER, Source
+from refold.runtime.storage.errors import LogFailed
 from tests.agents import (
     assert_sound,
     count,
@@ -70,7 +70,7 @@ def crash_turns(patch: pytest.MonkeyPatch, *crashes: Crash) -> None:
     """Crash the loop in its next turns, each in its own way."""
     left = iter(crashes)
 
-    async def run_or_crash(instance: LoopInstance, cancel: Cancel) -> Progress:
+    async def run_or_crash(instance: LoopInstance, cancel: Cancel) -> TurnNotes:
         crash = next(left, None)
         if crash is not None:
             await crash(instance, cancel)

@@ -10,14 +10,14 @@ import trio
 import trio.testing
 
 import refold
-from actors.invariants import InvariantViolation
-from actors.model import Pass
-from actors.retries import Retries
-from actors.script import ScriptStream
 from refold import ActorCrashed, Call, Delay, Fail, Hang, Say, Script, Think
-from runtime.events import AssistantMessage, LlmRetry
-from runtime.messages import text_of
-from runtime.stream.failures import RETRYABLE, Failure
+from refold.actors.request.invariants import InvariantViolation
+from refold.actors.request.model import Pass
+from refold.actors.request.retries import Retries
+from refold.actors.request.script import ScriptStream
+from refold.runtime.events import AssistantMessage, LlmRetry
+from refold.runtime.messages import text_of
+from refold.runtime.stream.failures import RETRYABLE, Failure
 from tests.actors.test_invariants import before_sealing, slip_in
 from tests.agents import assert_within_rules, dispatch_of, read_file, stored_events
 

@@ -9,8 +9,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from actors.model import Model
-from actors.script import (
+from refold.actors.request.model import Model
+from refold.actors.request.script import (
     Answer,
     Call,
     Delay,
@@ -23,8 +23,8 @@ from actors.script import (
     ScriptExhausted,
     Think,
 )
-from runtime.messages import ReasoningBlock, TextBlock, ToolCallBlock
-from runtime.stream.chunks import (
+from refold.runtime.messages import ReasoningBlock, TextBlock, ToolCallBlock
+from refold.runtime.stream.chunks import (
     BlockEnd,
     BlockStart,
     Chunk,
@@ -36,7 +36,7 @@ from runtime.stream.chunks import (
     Usage,
     UsageChunk,
 )
-from runtime.stream.failures import LlmFailure
+from refold.runtime.stream.failures import LlmFailure
 from tests.agents import opened
 
 

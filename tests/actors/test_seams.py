@@ -12,13 +12,13 @@ import pytest
 import trio
 
 import refold
-from actors.seam_log import SeamLog
 from refold import Call, Delay, Deny, GoOn, Reject, Say, Script, Seams, Stop, Submit
-from runtime.envelope import draft
-from runtime.errors import RuleBroken
-from runtime.events import ContextMessage, EndReason, InboxRemoved
-from runtime.header import LlmCallConfig
-from runtime.messages import Message, Source, TextBlock, text_of
+from refold.actors.log.seam_log import SeamLog
+from refold.runtime.envelope import draft
+from refold.runtime.errors import RuleBroken
+from refold.runtime.events import ContextMessage, EndReason, InboxRemoved
+from refold.runtime.messages import Message, Source, TextBlock, text_of
+from refold.runtime.request_header import LlmCallConfig
 from tests.agents import assert_sound, count, headers, kinds, of_type, sent, stored_events
 
 PLUGIN = Source("plugin", plugin="test")

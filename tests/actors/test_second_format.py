@@ -12,11 +12,11 @@ import trio
 
 import refold
 from refold import Script
-from runtime.errors import Refused
-from runtime.header import EpochHeader
-from runtime.json import encode
-from runtime.messages import Message, TextBlock, text_of
-from runtime.stream.chunks import (
+from refold.runtime.errors import Refused
+from refold.runtime.json import encode
+from refold.runtime.messages import Message, TextBlock, text_of
+from refold.runtime.request_header import EpochHeader
+from refold.runtime.stream.chunks import (
     BlockEnd,
     BlockStart,
     Chunk,
@@ -24,11 +24,11 @@ from runtime.stream.chunks import (
     FinishReason,
     TextDelta,
 )
-from runtime.stream.failures import Failure, LlmFailure
-from runtime.verify import verify_requests
-from runtime.wire import formats
-from runtime.wire.format import WireFormat
-from runtime.wire.providers import InvalidProvider, Provider
+from refold.runtime.stream.failures import Failure, LlmFailure
+from refold.runtime.verify import verify_requests
+from refold.runtime.wire import known_formats
+from refold.runtime.wire.format import WireFormat
+from refold.runtime.wire.providers import InvalidProvider, Provider
 from tests.agents import assert_sound, headers, of_type, stored_events
 from tests.fake_server import FakeServer, stream
 from tests.refold.cli_stores import CliStore
@@ -91,8 +91,8 @@ LINES = WireFormat("lines/3", "/lines?v=3", keys, opening, Lines, b"]>", WholeAn
 @pytest.fixture(autouse=True)
 def lines_format(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that a new format takes beside its folder: its versions by name."""
-    monkeypatch.setitem(cast("dict[str, WireFormat]", formats.FORMATS), "lines/3", LINES)
-    monkeypatch.setitem(cast("dict[str, WireFormat]", formats.NEWEST), "lines", LINES)
+    monkeypatch.setitem(cast("dict[str, WireFormat]", known_formats.FORMATS), "lines/3", LINES)
+    monkeypatch.setitem(cast("dict[str, WireFormat]", known_formats.NEWEST), "lines", LINES)
 
 
 async def test_an_agent_speaks_it_and_every_account_follows(
@@ -159,5 +159,5 @@ async def test_what_a_format_refuses_is_refused_before_anything_is_written(
 def test_an_unknown_codec_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidProvider, match=r"speaks 'anthropic/1'.*chat, chat/1, chat/2"):
         Provider("mine", "anthropic/1", "http://127.0.0.1:1")
-    assert Provider("mine", "chat/1", "http://a").format is formats.NEWEST["chat"]
+    assert Provider("mine", "chat/1", "http://a").format is known_formats.NEWEST["chat"]
     assert Provider("mine", "chat/2", "http://a") == Provider("mine", "chat", "http://a")

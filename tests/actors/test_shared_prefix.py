@@ -11,10 +11,10 @@ import pytest
 
 import refold
 from refold import Say, Script
-from runtime.envelope import Replace, draft
-from runtime.events import ContextMessage
-from runtime.messages import USER, TextBlock
-from runtime.prefix import common_prefix
+from refold.runtime.envelope import Replace, draft
+from refold.runtime.events import ContextMessage
+from refold.runtime.messages import USER, TextBlock
+from refold.runtime.prefix import common_prefix
 from tests.agents import assert_sound, of_type
 
 

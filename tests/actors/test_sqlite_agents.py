@@ -13,11 +13,11 @@ import pytest
 import trio
 
 import refold
-from actors.stores import EmbeddedStore
 from refold import Call, Hang, Say, Script, Think
-from runtime.errors import LegacyEvent
-from runtime.events import EndReason
-from runtime.storage import (
+from refold.actors.stores import EmbeddedStore
+from refold.runtime.errors import LegacyEvent
+from refold.runtime.events import EndReason
+from refold.runtime.storage import (
     LogCorrupt,
     LogFailed,
     SessionBusy,

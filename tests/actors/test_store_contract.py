@@ -14,10 +14,10 @@ import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from actors.stores import EmbeddedStore, Grant, Store, open_store
+from refold.actors.stores import EmbeddedStore, Grant, Store, open_store
+from refold.runtime.storage import MemoryFolder, MemoryPort, Record
+from refold.runtime.storage.sqlite.row_log import SqliteLog
 from refold.testing.store_contract import CHECKS, ContractBroken, Stores, check_history
-from runtime.storage import MemoryFolder, MemoryPort, Record
-from runtime.storage.sqlite.row_log import SqliteLog
 
 KINDS = ("memory", "files", "sqlite")
 

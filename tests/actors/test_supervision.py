@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from actors.kernel import (
+from refold.actors.kernel import (
     ActorCrashed,
     ActorStopped,
     Ask,

@@ -15,13 +15,13 @@ import pytest
 
 import refold
 from refold import Call, Say, Script, Think
-from runtime.envelope import Event, decode_line, parse_draft
-from runtime.errors import HistoryUnbalanced
-from runtime.events import SessionRecovered
-from runtime.storage.framing import frame_batch, frame_header
-from runtime.storage.jsonl.folder import JsonlFolder
-from runtime.storage.session_header import SessionHeader
-from runtime.verify import verify_requests
+from refold.runtime.envelope import Event, decode_line, parse_draft
+from refold.runtime.errors import HistoryUnbalanced
+from refold.runtime.events import SessionRecovered
+from refold.runtime.storage.framing import frame_batch, frame_header
+from refold.runtime.storage.jsonl.folder import JsonlFolder
+from refold.runtime.storage.session_header import SessionHeader
+from refold.runtime.verify import verify_requests
 from tests.agents import assert_within_rules, count, read_file
 
 

@@ -24,10 +24,10 @@ import trio.testing
 from hypothesis import HealthCheck, example, given, settings
 
 import refold
-from actors.tools import Outcome
 from refold import Budgets, Call, GoOn, Message, RefoldError, Reject, Say, Script, Seams, Submit
-from runtime.envelope import Event, InBatch, Replace, decode_line, draft
-from runtime.events import (
+from refold.actors.tools import Outcome
+from refold.runtime.envelope import Event, InBatch, Replace, decode_line, draft
+from refold.runtime.events import (
     _TYPES,
     CATALOGUE,
     ContextMessage,
@@ -35,10 +35,10 @@ from runtime.events import (
     ToolError,
     register,
 )
-from runtime.json import Json
-from runtime.messages import USER, ReasoningBlock, Source, TextBlock, ToolResultBlock
-from runtime.session import Session
-from runtime.stream.failures import Failure, LlmFailure
+from refold.runtime.history import History
+from refold.runtime.json import Json
+from refold.runtime.messages import USER, ReasoningBlock, Source, TextBlock, ToolResultBlock
+from refold.runtime.stream.failures import Failure, LlmFailure
 from tests.agents import assert_sound, count
 
 TEXT = (TextBlock("a text"),)
@@ -343,7 +343,7 @@ async def assert_whole(runtime: refold.Runtime, agent: refold.Agent, seen: list[
     turn = await agent.ask("and now?")
     assert (turn.reason.kind, turn.text) == ("completed", "fine"), turn.reason
     stored = assert_sound(runtime, agent)
-    assert Session(stored).derive_messages() == agent.messages()
+    assert History(stored).derive_messages() == agent.messages()
     for event in seen:
         read = decode_line(event.encoded)
         assert (read.data, type(read.data)) == (event.data, type(event.data))

@@ -11,16 +11,16 @@ import trio
 import trio.testing
 
 import refold
-from actors.answer_writer import AnswerWriter, Recording
-from actors.retries import Retries
-from actors.session_log import StepBoundary
 from refold import Delay, Fail, Say, Script, Think
-from runtime.envelope import Event
-from runtime.header import EpochHeader, LlmCallConfig
-from runtime.messages import text_of
-from runtime.prefix import common_prefix
-from runtime.request import rebuild_request
-from runtime.stream.chunks import (
+from refold.actors.log.session_log import StepBoundary
+from refold.actors.request.answer_writer import AnswerWriter, Recording
+from refold.actors.request.retries import Retries
+from refold.runtime.envelope import Event
+from refold.runtime.messages import text_of
+from refold.runtime.prefix import common_prefix
+from refold.runtime.request import rebuild_request
+from refold.runtime.request_header import EpochHeader, LlmCallConfig
+from refold.runtime.stream.chunks import (
     BlockStart,
     Chunk,
     ReasoningDelta,
@@ -28,7 +28,7 @@ from runtime.stream.chunks import (
     Usage,
     UsageChunk,
 )
-from runtime.stream.failures import Failure
+from refold.runtime.stream.failures import Failure
 from tests.actors.test_clearance import slow_down
 from tests.actors.test_invariants import before_sealing, slip_in
 from tests.agents import assert_sound, of_type, stored_events

@@ -12,15 +12,15 @@ import attrs
 import orjson
 import pytest
 
-from actors.kernel import Spec, open_supervisor
-from actors.log_writer import log_writer
-from actors.session_log import LiveLog, SessionLog
-from actors.stores import open_store
-from runtime.envelope import Draft, Event, Replace, decode_line, parse_draft
-from runtime.errors import RuleBroken
-from runtime.events import Owner
-from runtime.rules import broken_rules
-from runtime.storage.session_header import SessionHeader
+from refold.actors.kernel import Spec, open_supervisor
+from refold.actors.log.log_writer import log_writer
+from refold.actors.log.session_log import LiveLog, SessionLog
+from refold.actors.stores import open_store
+from refold.runtime.envelope import Draft, Event, Replace, decode_line, parse_draft
+from refold.runtime.errors import RuleBroken
+from refold.runtime.events import Owner
+from refold.runtime.rules import broken_rules
+from refold.runtime.storage.session_header import SessionHeader
 from tests import golden
 
 FIRST_BROKEN = {

@@ -11,18 +11,18 @@ import pytest
 import trio
 import trio.testing
 
-from actors.kernel import ActorCrashed, Spec, open_supervisor, waiting_chain
-from actors.log_writer import log_writer
-from actors.session_log import Claim, LiveLog, SessionLog
-from actors.stores import Store, open_store
-from actors.stores.local import LocalGrant
-from runtime.envelope import Draft, Event
-from runtime.errors import RuleBroken, SurfaceRefused
-from runtime.events import UserMessage
-from runtime.messages import USER, TextBlock
-from runtime.rules.inbox import KeyConflict, KeyUsed
-from runtime.storage.errors import LogFailed
-from runtime.storage.session_header import SessionHeader
+from refold.actors.kernel import ActorCrashed, Spec, open_supervisor, waiting_chain
+from refold.actors.log.log_writer import log_writer
+from refold.actors.log.session_log import Claim, LiveLog, SessionLog
+from refold.actors.stores import Store, open_store
+from refold.actors.stores.local import LocalGrant
+from refold.runtime.envelope import Draft, Event
+from refold.runtime.errors import RuleBroken, SurfaceRefused
+from refold.runtime.events import UserMessage
+from refold.runtime.messages import USER, TextBlock
+from refold.runtime.rules.inbox import KeyConflict, KeyUsed
+from refold.runtime.storage.errors import LogFailed
+from refold.runtime.storage.session_header import SessionHeader
 from tests.actors.test_log_writer import OWNER, TODO, stored, writing
 from tests.runtime.rules.words import (
     at,
@@ -324,7 +324,7 @@ async def test_a_new_log_says_what_was_cut_where_it_stands(tmp_path: Path) -> No
 
 
 async def test_a_long_log_is_replayed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("actors.log_writer.SLICE", 10)
+    monkeypatch.setattr("refold.actors.log.log_writer.SLICE", 10)
     store = await crashed(*[turn(1)] * 95)
     turns = 0
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from refold.faults import RecordingDisk
-from runtime.events import SessionRecovered
-from runtime.storage import JsonlFolder, LogCorrupt, NotFound
-from runtime.storage.files import remove
-from runtime.storage.salvage import Salvage, salvage
+from refold.runtime.events import SessionRecovered
+from refold.runtime.storage import JsonlFolder, LogCorrupt, NotFound
+from refold.runtime.storage.files import remove
+from refold.runtime.storage.salvage import Salvage, salvage
 from tests.runtime.storage.logs import FOLDER, HEADER, LOG, event, get, put
 
 ID = HEADER.id

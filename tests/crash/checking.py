@@ -9,13 +9,13 @@ from pathlib import Path
 import attrs
 
 from refold.faults import FOLDER, CrashState, Image, Journal, RecordingDisk, check_promises
-from runtime.closing import INTERRUPTED, closers, is_real
-from runtime.envelope import Draft, Event, decode_line, draft
-from runtime.errors import RefoldError
-from runtime.events import SessionOwner, SessionRecovered
-from runtime.rules import broken_rules
-from runtime.standing import standing_of
-from runtime.storage import JsonlFolder, JsonlLog, NotFound, scan
+from refold.runtime.closing import INTERRUPTED, closers, is_real
+from refold.runtime.envelope import Draft, Event, decode_line, draft
+from refold.runtime.errors import RefoldError
+from refold.runtime.events import SessionOwner, SessionRecovered
+from refold.runtime.rules import broken_rules
+from refold.runtime.standing import standing_of
+from refold.runtime.storage import JsonlFolder, JsonlLog, NotFound, scan
 
 BOOKKEEPING = frozenset({"session/owner", "session/recovered", "session/released"})
 

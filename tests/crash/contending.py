@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 import attrs
 
 from refold.faults import FOLDER, Acknowledged, Image, RecordingDisk
-from runtime.errors import RefoldError
-from runtime.events import Owner
-from runtime.storage import JsonlFolder, JsonlLog, NotFound, SessionHeader, this_process
-from runtime.storage.files import remove
+from refold.runtime.errors import RefoldError
+from refold.runtime.events import Owner
+from refold.runtime.storage import JsonlFolder, JsonlLog, NotFound, SessionHeader, this_process
+from refold.runtime.storage.files import remove
 from tests.runtime.storage.logs import CHANGES, PowerCut, event, intercepted
 
 SESSION = "taken"

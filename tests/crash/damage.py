@@ -10,8 +10,8 @@ from pathlib import Path
 import attrs
 
 from refold.faults import FOLDER
-from runtime.errors import RefoldError
-from runtime.storage import JsonlFolder, MemoryPort, NotFound, Record
+from refold.runtime.errors import RefoldError
+from refold.runtime.storage import JsonlFolder, MemoryPort, NotFound, Record
 from tests.crash.checking import log_of
 from tests.crash.recordings import SESSION, record
 

@@ -16,12 +16,12 @@ from pathlib import Path
 import attrs
 import pytest
 
-from runtime.storage import SessionHeader, SqliteFile
-from runtime.storage.sqlite import database
-from runtime.storage.sqlite.database import Database
-from runtime.storage.sqlite.names import SqliteNames
-from runtime.storage.sqlite.row_log import SqliteLog
-from runtime.storage.sqlite.schema import prepare
+from refold.runtime.storage import SessionHeader, SqliteFile
+from refold.runtime.storage.sqlite import database
+from refold.runtime.storage.sqlite.database import Database
+from refold.runtime.storage.sqlite.names import SqliteNames
+from refold.runtime.storage.sqlite.row_log import SqliteLog
+from refold.runtime.storage.sqlite.schema import prepare
 from tests.runtime.storage.logs import event
 
 PAGE, SECTOR, FRAME, WAL_HEADER = 4096, 512, 4096 + 24, 32

@@ -20,9 +20,9 @@ from typing import Any, TypeVar
 import trio
 
 import refold
-from actors.stores import open_store
 from refold import Call, Delay, Say
-from runtime.errors import RefoldError
+from refold.actors.stores import open_store
+from refold.runtime.errors import RefoldError
 
 T = TypeVar("T")
 

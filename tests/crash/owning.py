@@ -15,8 +15,8 @@ from typing import Any
 import trio
 
 from refold import ActorCrashed
-from runtime.errors import Broken, RefoldError
-from runtime.storage.errors import SessionBusy
+from refold.runtime.errors import Broken, RefoldError
+from refold.runtime.storage.errors import SessionBusy
 from tests.crash.writing import LIFETIME, Witness, open_agent, open_runtime, say, text
 
 SESSION = "owned"

@@ -9,9 +9,9 @@ from pathlib import Path
 import attrs
 
 from refold.faults import BrokenPromise, Journal, check_promises
-from runtime.envelope import Event, decode_line
-from runtime.events import SessionOwner
-from runtime.storage import Record, open_sessions
+from refold.runtime.envelope import Event, decode_line
+from refold.runtime.events import SessionOwner
+from refold.runtime.storage import Record, open_sessions
 
 KINDS = ["jsonl", "sqlite"]
 

@@ -19,7 +19,7 @@ import trio
 
 import refold
 from refold import Call, Delay, Say
-from runtime.storage.errors import NotFound
+from refold.runtime.storage.errors import NotFound
 
 LIFETIME = 60.0
 """Seconds after which a life ends by itself, should nobody kill it."""

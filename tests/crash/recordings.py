@@ -12,10 +12,10 @@ import trio
 import trio.testing
 
 import refold
-from actors.stores import Store
 from refold import Call, Hang, Say, Script
+from refold.actors.stores import Store
 from refold.faults import RecordingDisk, crash_states, recorded_store
-from runtime.storage import Port
+from refold.runtime.storage import Port
 
 Scene: TypeAlias = Callable[[Store, random.Random], Awaitable[None]]
 

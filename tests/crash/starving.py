@@ -21,7 +21,7 @@ import trio
 
 import refold
 from refold import ActorCrashed
-from runtime.errors import RefoldError
+from refold.runtime.errors import RefoldError
 from tests.crash.places import Place
 from tests.crash.writing import Witness, open_agent, open_runtime, say, text
 

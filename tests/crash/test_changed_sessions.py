@@ -8,9 +8,9 @@ from itertools import chain, islice
 import pytest
 
 from refold.faults import CrashState, RecordingDisk, Seen, crash_states, recovery_states
-from runtime.errors import RefoldError
-from runtime.storage import JsonlFolder
-from runtime.storage import index as index_module
+from refold.runtime.errors import RefoldError
+from refold.runtime.storage import JsonlFolder
+from refold.runtime.storage import index as index_module
 from tests.crash.changing import (
     ID,
     Change,

@@ -29,7 +29,7 @@ from refold.faults import (
     recorded_store,
     recovery_states,
 )
-from runtime.storage import NotFound
+from refold.runtime.storage import NotFound
 from tests.agents import assert_sound
 from tests.crash.checking import Checker
 from tests.crash.recordings import SCENES, model_of, record

@@ -17,10 +17,10 @@ from refold.faults import (
     crash_states,
     recovery_states,
 )
-from runtime.errors import RefoldError
-from runtime.storage import JsonlFolder, JsonlLog, NotFound
-from runtime.storage import index as index_module
-from runtime.storage.files import exists, remove
+from refold.runtime.errors import RefoldError
+from refold.runtime.storage import JsonlFolder, JsonlLog, NotFound
+from refold.runtime.storage import index as index_module
+from refold.runtime.storage.files import exists, remove
 from tests.runtime.storage.logs import FOLDER, HEADER, LOG, event, get
 
 pytestmark = pytest.mark.crash

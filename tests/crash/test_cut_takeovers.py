@@ -14,7 +14,7 @@ from itertools import count, islice, product
 import pytest
 
 from refold.faults import CrashState, RecordingDisk, Seen, crash_states, recovery_states
-from runtime.storage import NotFound
+from refold.runtime.storage import NotFound
 from tests.crash.contending import (
     Ahead,
     Contender,

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import refold
-from actors import runtime as the_runtime
-from actors.ids import now_ms
 from refold import Call, Say, Script
+from refold.actors import runtime as the_runtime
+from refold.actors.ids import now_ms
 from refold.faults import (
     FOLDER,
     FailingPort,
@@ -27,7 +27,7 @@ from refold.faults import (
     check_promises,
     crash_states,
 )
-from runtime.storage import JsonlFolder, LogFailed
+from refold.runtime.storage import JsonlFolder, LogFailed
 from tests.agents import assert_within_rules, read_events
 from tests.crash.recordings import play
 

@@ -20,9 +20,9 @@ import attrs
 import pytest
 
 from refold.faults import ForkServer
-from runtime.envelope import decode_line
-from runtime.rules import broken_rules
-from runtime.storage import open_sessions
+from refold.runtime.envelope import decode_line
+from refold.runtime.rules import broken_rules
+from refold.runtime.storage import open_sessions
 
 pytestmark = pytest.mark.crash
 

@@ -20,7 +20,7 @@ from refold.faults import (
     check_promises,
     crash_states,
 )
-from runtime.storage import JsonlFolder, NotFound, Port, SessionHeader
+from refold.runtime.storage import JsonlFolder, NotFound, Port, SessionHeader
 from tests.crash.checking import Checker
 from tests.crash.recordings import SESSION, record
 from tests.runtime.storage.logs import HEADER, PowerCut, cut_at, event

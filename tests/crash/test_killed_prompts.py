@@ -21,11 +21,11 @@ from subprocess import PIPE, Popen, TimeoutExpired
 import attrs
 import pytest
 
-from runtime.envelope import Event, decode_line
-from runtime.events import AssistantMessage, InboxQueued, TurnEnd, TurnStart, UserMessage
-from runtime.messages import text_of, tool_calls
-from runtime.storage.jsonl.folder import JsonlFolder
-from runtime.verify import verify_requests
+from refold.runtime.envelope import Event, decode_line
+from refold.runtime.events import AssistantMessage, InboxQueued, TurnEnd, TurnStart, UserMessage
+from refold.runtime.messages import text_of, tool_calls
+from refold.runtime.storage.jsonl.folder import JsonlFolder
+from refold.runtime.verify import verify_requests
 from tests.agents import assert_within_rules
 
 pytestmark = pytest.mark.crash

@@ -18,11 +18,11 @@ import attrs
 import pytest
 
 from refold.faults import ForkServer, Journal, Kill, Life, kill
-from runtime.envelope import decode_line
-from runtime.events import SessionRecovered, TurnEnd
-from runtime.rules import broken_rules
-from runtime.storage import Record
-from runtime.verify import verify_requests
+from refold.runtime.envelope import decode_line
+from refold.runtime.events import SessionRecovered, TurnEnd
+from refold.runtime.rules import broken_rules
+from refold.runtime.storage import Record
+from refold.runtime.verify import verify_requests
 from tests.agents import assert_within_rules
 from tests.crash import writing
 from tests.crash.places import KINDS, Place, journal_of
@@ -58,7 +58,7 @@ class Count:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
-    with ForkServer(HOME, "actors.runtime") as server:
+    with ForkServer(HOME, "refold.actors.runtime") as server:
         yield server
 
 

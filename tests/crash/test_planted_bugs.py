@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from refold.faults import RecordingDisk, crash_states
-from runtime.storage import framing, walk
+from refold.runtime.storage import framing, walk
 from tests.crash.checking import Checker
 from tests.crash.damage import closed, flipped, rearranged
 from tests.crash.recordings import play

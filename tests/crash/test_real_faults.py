@@ -15,14 +15,14 @@ from typing import Any
 import attrs
 import pytest
 
-import actors.runtime
 import refold
+import refold.actors.runtime
 from refold import ActorCrashed, Call, Say
 from refold.faults import ForkServer, Journal, Life
-from runtime.envelope import Event
-from runtime.errors import Broken
-from runtime.storage.errors import NotFound
-from runtime.verify import verify_requests
+from refold.runtime.envelope import Event
+from refold.runtime.errors import Broken
+from refold.runtime.storage.errors import NotFound
+from refold.runtime.verify import verify_requests
 from tests.agents import assert_sound, assert_within_rules, stored_events
 from tests.crash import starving
 from tests.crash.places import Place, journal_of
@@ -34,7 +34,7 @@ SESSION = "hurt"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
-    with ForkServer(starving.__name__, "actors.runtime") as server:
+    with ForkServer(starving.__name__, "refold.actors.runtime") as server:
         yield server
 
 
@@ -228,7 +228,7 @@ async def test_a_clock_that_goes_back_by_an_hour_changes_labels_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1_760_000_000_000]
-    monkeypatch.setattr(actors.runtime, "now_ms", lambda: now[0])
+    monkeypatch.setattr(refold.actors.runtime, "now_ms", lambda: now[0])
     said: list[bytes] = []
     async with refold.open(tmp_path, providers=[refold.Script([Say("a"), Say("b")])]) as runtime:
         agent = await runtime.start_agent(session_id=SESSION, model="script/m")

@@ -21,12 +21,12 @@ from typing import Any
 import attrs
 import pytest
 
-from runtime.errors import RefoldError
-from runtime.storage import SqliteFile
-from runtime.storage.sqlite.database import Database
-from runtime.storage.sqlite.names import SqliteNames
-from runtime.storage.sqlite.row_log import SqliteLog
-from runtime.storage.sqlite.row_rounds import RowRounds
+from refold.runtime.errors import RefoldError
+from refold.runtime.storage import SqliteFile
+from refold.runtime.storage.sqlite.database import Database
+from refold.runtime.storage.sqlite.names import SqliteNames
+from refold.runtime.storage.sqlite.row_log import SqliteLog
+from refold.runtime.storage.sqlite.row_rounds import RowRounds
 from tests.crash.images import Journal, Recorder, State, play, states
 from tests.runtime.storage.databases import sql
 from tests.runtime.storage.logs import event

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from refold.faults import ForkServer, Life, Program
-from runtime.rules import broken_rules
+from refold.runtime.rules import broken_rules
 from tests.crash import owning
 from tests.crash.owning import SESSION
 from tests.crash.places import KINDS, Place, journal_of
@@ -33,7 +33,7 @@ HOLDING = b'{"holding"'
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
-    with ForkServer(HOME, "actors.runtime") as server:
+    with ForkServer(HOME, "refold.actors.runtime") as server:
         yield server
 
 

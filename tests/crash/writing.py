@@ -19,8 +19,8 @@ import trio
 import refold
 from refold import Call, Delay, Say, Think
 from refold.faults import Journal
-from runtime.envelope import Event
-from runtime.storage.errors import NotFound
+from refold.runtime.envelope import Event
+from refold.runtime.storage.errors import NotFound
 
 LIFETIME = 60.0
 """Seconds after which a life ends by itself, should nobody kill it."""

@@ -12,15 +12,15 @@ import orjson
 import pytest
 
 import refold
+from refold.runtime.envelope import Event, decode_line
+from refold.runtime.events import AssistantChunk, AssistantMessage, RequestSealed, SessionOwner
+from refold.runtime.request import rebuild_request
+from refold.runtime.storage import JsonlFolder
+from refold.runtime.stream.chunks import Finish, Usage
+from refold.runtime.wire.chat import CHAT
+from refold.runtime.wire.providers import BUILT_IN
+from refold.runtime.wire.request_encoder import encode_request
 from refold.testing import Engine
-from runtime.envelope import Event, decode_line
-from runtime.events import AssistantChunk, AssistantMessage, RequestSealed, SessionOwner
-from runtime.request import rebuild_request
-from runtime.storage import JsonlFolder
-from runtime.stream.chunks import Finish, Usage
-from runtime.wire.chat import CHAT
-from runtime.wire.providers import BUILT_IN
-from runtime.wire.request_encoder import encode_request
 
 if os.environ.get("CI") != "true":  # there a missing wheel must not pass for a success
     pytest.importorskip("xllamacpp", reason="needs pip install 'refold[engine]'")

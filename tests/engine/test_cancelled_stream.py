@@ -10,13 +10,13 @@ import pytest
 import trio
 
 import refold
+from refold.runtime.envelope import Event
+from refold.runtime.events import AssistantChunk, AssistantMessage
+from refold.runtime.json import Json
+from refold.runtime.messages import text_of
+from refold.runtime.request_header import LlmCallConfig
+from refold.runtime.stream.chunks import TextDelta
 from refold.testing import open_engine
-from runtime.envelope import Event
-from runtime.events import AssistantChunk, AssistantMessage
-from runtime.header import LlmCallConfig
-from runtime.json import Json
-from runtime.messages import text_of
-from runtime.stream.chunks import TextDelta
 from tests.agents import assert_within_rules, read_file
 from tests.engine.conversation import (
     MAX_TOKENS,

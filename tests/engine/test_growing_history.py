@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import refold
+from refold.runtime.json_diff import compare_headers
+from refold.runtime.prefix import common_prefix
+from refold.runtime.request_header import RequestHeader
+from refold.runtime.wire.chat import CHAT
 from refold.testing import open_engine
-from runtime.difference import compare_headers
-from runtime.header import RequestHeader
-from runtime.prefix import common_prefix
-from runtime.wire.chat import CHAT
 from tests.agents import read_file
 from tests.engine.conversation import (
     SYSTEM,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from refold.runtime.closing import UNKNOWN_OUTCOME
+from refold.runtime.events import ToolResult
+from refold.runtime.messages import TextBlock
+from refold.runtime.wire.chat import CHAT
 from refold.testing import open_engine
-from runtime.closing import UNKNOWN_OUTCOME
-from runtime.events import ToolResult
-from runtime.messages import TextBlock
-from runtime.wire.chat import CHAT
 from tests.agents import assert_within_rules
 from tests.engine.conversation import assert_nothing_was_read_twice, events_in, exchanges
 from tests.engine.processes import Life, assert_verified, open_life

@@ -45,57 +45,78 @@ STORES = (
 TARGETS: dict[str, Target] = {
     "rules": Target(
         (
-            "runtime.rules",
-            "runtime.rules.inbox",
-            "runtime.rules.pairing",
-            "runtime.rules.soundness",
-            "runtime.rules.table",
-            "runtime.standing",
+            "refold.runtime.rules",
+            "refold.runtime.rules.inbox",
+            "refold.runtime.rules.pairing",
+            "refold.runtime.rules.soundness",
+            "refold.runtime.rules.table",
+            "refold.runtime.standing",
         ),
         RULES,
     ),
     "folds": Target(
-        ("runtime.surface", "runtime.session", "runtime.projection", "runtime.closing"), FOLDS
+        (
+            "refold.runtime.surface",
+            "refold.runtime.history",
+            "refold.runtime.projection",
+            "refold.runtime.closing",
+        ),
+        FOLDS,
     ),
-    "audit": Target(("runtime.audit",), (*FOLDS, "tests/actors/test_invariants.py")),
+    "audit": Target(("refold.runtime.audit",), (*FOLDS, "tests/actors/test_invariants.py")),
     "recovery": Target(
-        ("runtime.storage.recovery", "runtime.storage.tail"),
+        ("refold.runtime.storage.recovery", "refold.runtime.storage.tail"),
         ("tests/runtime/storage", "tests/refold/test_cli_repair.py"),
     ),
     "fencing": Target(
-        ("runtime.storage.takeover", "runtime.storage.owners", "runtime.storage.locks"), STORES
+        (
+            "refold.runtime.storage.takeover",
+            "refold.runtime.storage.owners",
+            "refold.runtime.storage.locks",
+        ),
+        STORES,
     ),
     "jsonl": Target(
-        ("runtime.storage.jsonl", "runtime.storage.log", "runtime.storage.batches"), STORES
+        (
+            "refold.runtime.storage.jsonl",
+            "refold.runtime.storage.log",
+            "refold.runtime.storage.batches",
+        ),
+        STORES,
     ),
     "sqlite": Target(
         (
-            "runtime.storage.sqlite.file",
-            "runtime.storage.sqlite.log",
-            "runtime.storage.sqlite.rows",
-            "runtime.storage.sqlite.database",
+            "refold.runtime.storage.sqlite.file",
+            "refold.runtime.storage.sqlite.log",
+            "refold.runtime.storage.sqlite.rows",
+            "refold.runtime.storage.sqlite.database",
         ),
         STORES,
     ),
     "writer": Target(
-        ("actors.log_writer",),
+        ("refold.actors.log.log_writer",),
         _actors("effects", "folding", "inbox", "log_writer", "recovery", "writer_opening"),
     ),
     "invariants": Target(
-        ("actors.invariants",), _actors("clearance", "effects", "invariants", "recovery", "retries")
+        ("refold.actors.request.invariants",),
+        _actors("clearance", "effects", "invariants", "recovery", "retries"),
     ),
     "dispatch": Target(
-        ("actors.dispatch", "actors.retries", "actors.answer_writer"),
+        (
+            "refold.actors.request.dispatch",
+            "refold.actors.request.retries",
+            "refold.actors.request.answer_writer",
+        ),
         _actors(
             "agent", "cancel", "clearance", "effects", "invariants", "retries", "what_is_written"
         ),
     ),
     "committer": Target(
         (
-            "actors.stores.committer",
-            "actors.stores.embedded",
-            "actors.stores.files",
-            "actors.stores.rows",
+            "refold.actors.stores.committer",
+            "refold.actors.stores.embedded",
+            "refold.actors.stores.files",
+            "refold.actors.stores.rows",
         ),
         _actors(
             "committer",

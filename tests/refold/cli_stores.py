@@ -12,15 +12,15 @@ import click.testing
 import trio
 
 import refold
-from actors.script import Answer, Call, Fail, Hang, Say, Think
-from actors.seams import Seams, StepView
+from refold.actors.request.script import Answer, Call, Fail, Hang, Say, Think
+from refold.actors.turn.seams import Seams, StepView
 from refold.cli import main
-from runtime.envelope import Event, Replace, decode_line, draft
-from runtime.events import ContextMessage
-from runtime.header import LlmCallConfig
-from runtime.messages import Source, TextBlock
-from runtime.storage import MaintainedStore, SessionHeader, open_sessions
-from runtime.surface import fold_surface
+from refold.runtime.envelope import Event, Replace, decode_line, draft
+from refold.runtime.events import ContextMessage
+from refold.runtime.messages import Source, TextBlock
+from refold.runtime.request_header import LlmCallConfig
+from refold.runtime.storage import MaintainedStore, SessionHeader, open_sessions
+from refold.runtime.surface import fold_surface
 
 HOSTILE = (
     "esc \x1b]0;owned\x07\x1b[2J "

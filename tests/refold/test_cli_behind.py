@@ -11,8 +11,8 @@ import pytest
 
 import refold
 from refold import Say, Script
-from runtime.storage import LogCorrupt
-from runtime.storage.framing import seal
+from refold.runtime.storage import LogCorrupt
+from refold.runtime.storage.framing import seal
 from tests.refold.cli_stores import CliStore
 from tests.refold.test_cli_opening import one_sentence
 

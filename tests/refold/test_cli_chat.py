@@ -18,11 +18,11 @@ from refold.chat.keys import Key, KeyReader, Typed
 from refold.chat.line import PROMPT, Line, cells, row
 from refold.chat.screen import Screen
 from refold.cli.chat import command
-from runtime.envelope import Event, decode_line
-from runtime.events import AssistantMessage, UserMessage
-from runtime.messages import text_of
-from runtime.storage import JsonlFolder, open_sessions
-from runtime.verify import verify_requests
+from refold.runtime.envelope import Event, decode_line
+from refold.runtime.events import AssistantMessage, UserMessage
+from refold.runtime.messages import text_of
+from refold.runtime.storage import JsonlFolder, open_sessions
+from refold.runtime.verify import verify_requests
 from tests.agents import assert_within_rules
 from tests.refold.cli_stores import HOSTILE
 from tests.refold.terminal import Terminal, environment, looks_like, terminal

@@ -14,7 +14,7 @@ import pytest
 
 from refold.cli.shared.findings import examine
 from refold.cli.shared.logs import Place
-from runtime.storage import JsonlFolder, SessionHeader, this_process
+from refold.runtime.storage import JsonlFolder, SessionHeader, this_process
 from tests.refold.cli_stores import CliStore
 from tests.refold.test_cli_opening import one_sentence
 from tests.refold.test_cli_sessions import flip, write

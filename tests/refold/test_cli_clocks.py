@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from runtime.storage import SessionHeader
+from refold.runtime.storage import SessionHeader
 from tests.refold.cli_stores import CliStore
 from tests.runtime.storage.logs import event
 

@@ -8,8 +8,8 @@ import pytest
 
 import refold
 from refold import Say, Script
-from runtime.errors import RefoldError
-from runtime.storage import frame_batch
+from refold.runtime.errors import RefoldError
+from refold.runtime.storage import frame_batch
 from tests.refold.cli_stores import CliStore
 from tests.refold.conftest import body
 from tests.runtime.storage.logs import event

@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from runtime.storage import FileCorrupt, SessionHeader, open_sessions
+from refold.runtime.storage import FileCorrupt, SessionHeader, open_sessions
 from tests.refold.cli_stores import CliStore
 from tests.refold.test_cli_opening import one_sentence
 from tests.runtime.storage.databases import break_index, break_page

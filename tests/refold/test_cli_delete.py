@@ -13,7 +13,7 @@ import pytest
 
 from refold.cli import prune
 from refold.cli.shared import last_use, removal
-from runtime.storage import SessionHeader
+from refold.runtime.storage import SessionHeader
 from tests.refold.cli_stores import CliStore
 from tests.refold.test_cli_opening import one_sentence
 from tests.refold.test_render import hidden

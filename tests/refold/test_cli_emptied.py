@@ -11,8 +11,8 @@ import orjson
 import pytest
 
 import refold
-from runtime.storage import SessionHeader, TooLarge, frame_header, open_sessions
-from runtime.storage.session_header import HEADER_BYTES
+from refold.runtime.storage import SessionHeader, TooLarge, frame_header, open_sessions
+from refold.runtime.storage.session_header import HEADER_BYTES
 from tests.refold.cli_stores import CliStore
 from tests.runtime.storage.logs import event
 

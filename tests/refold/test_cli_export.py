@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from refold.cli import export
-from runtime.storage import OS, SessionHeader, scan
+from refold.runtime.storage import OS, SessionHeader, scan
 from tests.refold.cli_stores import CliStore
 from tests.refold.test_cli_opening import one_sentence
 from tests.refold.test_render import hidden
@@ -182,7 +182,7 @@ def test_an_export_that_is_killed_at_any_step_leaves_nothing_that_refuses_it_aga
 
 KILLED = """
 import os, signal, sys
-from runtime.storage.port import _System
+from refold.runtime.storage.port import _System
 from refold.cli import main
 left = [int(sys.argv[1])]
 def counted(name, call):

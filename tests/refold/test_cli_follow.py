@@ -17,7 +17,7 @@ import orjson
 import pytest
 
 from refold.cli import show
-from runtime.storage import JsonlFolder, JsonlLog
+from refold.runtime.storage import JsonlFolder, JsonlLog
 from tests.refold.cli_stores import CliStore, Ran
 from tests.refold.test_cli_opening import one_sentence
 from tests.refold.test_render import hidden

@@ -7,7 +7,7 @@ import re
 import orjson
 import pytest
 
-from runtime.storage import JsonlFolder, SessionHeader
+from refold.runtime.storage import JsonlFolder, SessionHeader
 from tests.refold.cli_stores import CliStore
 from tests.refold.test_cli_opening import damaged, one_sentence
 from tests.refold.test_render import hidden

@@ -8,9 +8,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from runtime.envelope import decode_line
-from runtime.session import Session
-from runtime.storage import JsonlFolder, scan
+from refold.runtime.envelope import decode_line
+from refold.runtime.history import History
+from refold.runtime.storage import JsonlFolder, scan
 from tests import golden
 from tests.refold.cli_stores import HOSTILE, CliStore
 from tests.refold.test_cli_opening import one_sentence
@@ -53,7 +53,7 @@ def test_every_recorded_log_that_the_reference_accepts_is_imported_with_its_mean
         assert (found.foreign, found.torn, found.header.id) == (False, None, session)
         assert [record.encoded for record in found.records] == stored[1:]
         events = [decode_line(record.encoded) for record in found.records]
-        assert list(Session(events).surface.nodes) == verdict["surface"]
+        assert list(History(events).surface.nodes) == verdict["surface"]
         requests = [rebuilt(events, r["stepStartSeq"]) for r in verdict["requests"]]
         assert requests == verdict["requests"]
         JsonlFolder(store.path).open(session).close()

@@ -14,9 +14,9 @@ import pytest
 import refold
 from refold import Script
 from refold.cli import repair as repair_command
-from runtime.events import SessionRecovered
-from runtime.storage import SessionHeader, frame_header
-from runtime.storage.framing import frame_batch
+from refold.runtime.events import SessionRecovered
+from refold.runtime.storage import SessionHeader, frame_header
+from refold.runtime.storage.framing import frame_batch
 from tests.refold.cli_stores import HOSTILE, CliStore
 from tests.refold.conftest import body
 from tests.refold.test_cli_opening import one_sentence

@@ -14,11 +14,11 @@ import orjson
 import pytest
 
 import refold
-from actors.script import Say
+from refold.actors.request.script import Say
 from refold.cli.request import curl_command
-from runtime.comparison import StepRequest, rebuild_step
-from runtime.envelope import Event
-from runtime.steps import find_step
+from refold.runtime.divergence import StepRequest, rebuild_step
+from refold.runtime.envelope import Event
+from refold.runtime.step_names import find_step
 from tests.refold.cli_stores import CliStore
 from tests.refold.test_render import hidden
 

@@ -12,8 +12,8 @@ import orjson
 import pytest
 
 from refold.cli.shared import progress
-from runtime.envelope import decode_line
-from runtime.storage import OS, JsonlFolder, LogCorrupt, SessionHeader, this_process
+from refold.runtime.envelope import decode_line
+from refold.runtime.storage import OS, JsonlFolder, LogCorrupt, SessionHeader, this_process
 from tests.refold.cli_stores import HOSTILE, CliStore
 from tests.refold.test_cli_opening import one_sentence
 from tests.refold.test_render import hidden

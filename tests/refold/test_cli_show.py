@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from refold.cli.shared.transcript import transcript
-from runtime.envelope import draft
-from runtime.events import (
+from refold.runtime.envelope import draft
+from refold.runtime.events import (
     AgentFinished,
     AgentSpawned,
     ApprovalAsked,
@@ -24,8 +24,8 @@ from runtime.events import (
     TodoWrite,
     TurnEnd,
 )
-from runtime.messages import USER, Source, TextBlock
-from runtime.stream.failures import Failure
+from refold.runtime.messages import USER, Source, TextBlock
+from refold.runtime.stream.failures import Failure
 from tests.refold.cli_stores import CliStore
 from tests.refold.test_render import hidden
 

@@ -12,8 +12,8 @@ import pytest
 
 from refold.cli import main, show
 from refold.config import load_config
-from runtime.config import InvalidConfig
-from runtime.storage import frame_batch, open_sessions
+from refold.runtime.config import InvalidConfig
+from refold.runtime.storage import frame_batch, open_sessions
 from tests.refold.cli_stores import CliStore
 from tests.refold.conftest import body
 from tests.refold.test_cli_opening import one_sentence

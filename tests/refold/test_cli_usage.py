@@ -10,8 +10,8 @@ import attrs
 import orjson
 
 from refold.cli.usage import _notes
-from runtime.envelope import Event
-from runtime.usage import Break, StepUsage
+from refold.runtime.envelope import Event
+from refold.runtime.usage import Break, StepUsage
 from tests.refold.cli_stores import CliStore
 
 

@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from refold.cli import verify
-from runtime.envelope import Event
-from runtime.storage import JsonlFolder, SessionHeader
+from refold.runtime.envelope import Event
+from refold.runtime.storage import JsonlFolder, SessionHeader
 from tests.refold.cli_stores import CliStore
 
 

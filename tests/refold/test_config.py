@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 
 from refold.cli import main
 from refold.config import LARGEST, ConfigUnreadable, load_config, load_tools
-from runtime.config import Config, InvalidConfig
-from runtime.wire.providers import find_provider
+from refold.runtime.config import Config, InvalidConfig
+from refold.runtime.wire.providers import find_provider
 from tests.refold.cli_stores import CliStore
 from tests.refold.test_cli_opening import one_sentence
 from tests.refold.test_render import hidden

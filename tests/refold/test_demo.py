@@ -19,7 +19,7 @@ import trio
 from click.testing import CliRunner, Result
 
 import refold
-from actors.script import Call, Say
+from refold.actors.request.script import Call, Say
 from refold.cli.demo import command
 from refold.demo import story
 from refold.demo.account import RequestRow, account
@@ -28,11 +28,11 @@ from refold.demo.chart import WIDTH, draw, equalities
 from refold.demo.outcome import Outcome
 from refold.demo.process import Child, open_child
 from refold.demo.story import tell
-from runtime.envelope import Event, decode_line, draft
-from runtime.events import EndReason, StepEnd, TurnEnd
-from runtime.storage import JsonlFolder, open_sessions
-from runtime.storage.address import within
-from runtime.stream.chunks import Usage
+from refold.runtime.envelope import Event, decode_line, draft
+from refold.runtime.events import EndReason, StepEnd, TurnEnd
+from refold.runtime.storage import JsonlFolder, open_sessions
+from refold.runtime.storage.address import within
+from refold.runtime.stream.chunks import Usage
 
 ROOT = Path(refold.__file__).parent.parent
 # In CI a missing wheel must not pass for a success.

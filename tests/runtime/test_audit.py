@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from runtime.audit import RequestAudit, Unexplained
-from runtime.envelope import Draft, Event, decode_line, draft
-from runtime.events import AssistantMessage
-from runtime.header import EpochHeader, LlmCallConfig, RequestHeader
-from runtime.messages import Message, TextBlock
-from runtime.request import rebuild_request
-from runtime.wire.chat import CHAT
-from runtime.wire.request_encoder import encode_request
+from refold.runtime.audit import RequestAudit, Unexplained
+from refold.runtime.envelope import Draft, Event, decode_line, draft
+from refold.runtime.events import AssistantMessage
+from refold.runtime.messages import Message, TextBlock
+from refold.runtime.request import rebuild_request
+from refold.runtime.request_header import EpochHeader, LlmCallConfig, RequestHeader
+from refold.runtime.wire.chat import CHAT
+from refold.runtime.wire.request_encoder import encode_request
 from tests.runtime.rules.words import (
     at,
     context,
@@ -229,7 +229,7 @@ def test_an_account_that_could_explain_nothing_begins_anew() -> None:
 
 
 def test_what_stands_on_the_surface_must_be_in_order() -> None:
-    from runtime.errors import SurfaceRefused
+    from refold.runtime.errors import SurfaceRefused
 
     with pytest.raises(SurfaceRefused):
         Stored([user(), user(7)])

@@ -12,11 +12,11 @@ import attrs
 import orjson
 import pytest
 
-from runtime.closing import interrupted_turn_closers
-from runtime.envelope import Draft, Event, decode_line, draft
-from runtime.events import EndReason, Owner, SessionOwner, SessionReleased, TurnEnd
-from runtime.messages import text_of
-from runtime.rules import broken_rules
+from refold.runtime.closing import interrupted_turn_closers
+from refold.runtime.envelope import Draft, Event, decode_line, draft
+from refold.runtime.events import EndReason, Owner, SessionOwner, SessionReleased, TurnEnd
+from refold.runtime.messages import text_of
+from refold.runtime.rules import broken_rules
 from tests.runtime.rules.words import (
     asked,
     at,

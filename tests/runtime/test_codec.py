@@ -11,17 +11,10 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from runtime import codec
-from runtime.envelope import (
-    InBatch,
-    Replace,
-    decode_event,
-    decode_line,
-    draft,
-    parse_draft,
-)
-from runtime.errors import InvalidEvent, NotLosslessJson
-from runtime.events import (
+from refold.runtime import typed_json
+from refold.runtime.envelope import InBatch, Replace, decode_event, decode_line, draft, parse_draft
+from refold.runtime.errors import InvalidEvent, NotLosslessJson
+from refold.runtime.events import (
     _TYPES,
     BUILT_IN,
     CATALOGUE,
@@ -31,9 +24,9 @@ from runtime.events import (
     UserMessage,
     register,
 )
-from runtime.header import LlmCallConfig
-from runtime.json import MAX_DEPTH, Json, check, clean_text, encode
-from runtime.messages import Source, TextBlock
+from refold.runtime.json import MAX_DEPTH, Json, check, clean_text, encode
+from refold.runtime.messages import Source, TextBlock
+from refold.runtime.request_header import LlmCallConfig
 
 MISFITS: dict[str, tuple[type, Any]] = {
     "a number for text": (TextBlock, {"text": 1}),
@@ -54,18 +47,18 @@ MISFITS: dict[str, tuple[type, Any]] = {
 @pytest.mark.parametrize("name", MISFITS)
 def test_what_does_not_fit_is_a_misfit(name: str) -> None:
     cls, value = MISFITS[name]
-    with pytest.raises(codec.Misfit):
-        codec.structure(value, cls)
+    with pytest.raises(typed_json.Misfit):
+        typed_json.structure(value, cls)
 
 
 def test_numbers_keep_their_kind() -> None:
-    one = codec.structure({"provider": "p", "model": "m", "temperature": 1}, LlmCallConfig)
-    assert codec.canonical(one) == b'{"provider":"p","model":"m","temperature":1}'
+    one = typed_json.structure({"provider": "p", "model": "m", "temperature": 1}, LlmCallConfig)
+    assert typed_json.canonical(one) == b'{"provider":"p","model":"m","temperature":1}'
 
 
 def test_canonical_bytes_keep_the_order_of_the_fields() -> None:
     config = LlmCallConfig("p", model="m", stop=("x",), extra=Json.of({"b": 1, "a": 2}))
-    assert codec.canonical(config) == (
+    assert typed_json.canonical(config) == (
         b'{"provider":"p","model":"m","stop":["x"],"extra":{"b":1,"a":2}}'
     )
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.comparison import (
+from refold.runtime.divergence import (
     Comparison,
     StepRequest,
     UnknownCodec,
@@ -19,8 +19,8 @@ from runtime.comparison import (
     kept_share,
     rebuild_step,
 )
-from runtime.envelope import Draft, Event, Replace, draft
-from runtime.events import (
+from refold.runtime.envelope import Draft, Event, Replace, draft
+from refold.runtime.events import (
     AssistantMessage,
     ContextMessage,
     RequestSealed,
@@ -28,10 +28,10 @@ from runtime.events import (
     StepStart,
     UserMessage,
 )
-from runtime.header import EpochHeader, LlmCallConfig, RequestHeader
-from runtime.json import Json
-from runtime.messages import USER, Message, Provenance, TextBlock
-from runtime.steps import list_steps
+from refold.runtime.json import Json
+from refold.runtime.messages import USER, Message, Provenance, TextBlock
+from refold.runtime.request_header import EpochHeader, LlmCallConfig, RequestHeader
+from refold.runtime.step_names import list_steps
 
 BASE = EpochHeader(LlmCallConfig("p", model="m"), system="system")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.config import Config, InvalidConfig, parse_config
-from runtime.wire.providers import Provider
+from refold.runtime.config import Config, InvalidConfig, parse_config
+from refold.runtime.wire.providers import Provider
 
 PATH = Path("folder/refold.toml")
 BASE = '[providers.mine]\nbase_url = "http://127.0.0.1:1/v1"\n'

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import attrs
 
-from runtime.difference import compare_headers
-from runtime.header import EpochHeader, LlmCallConfig, ToolSchema
-from runtime.json import Json
+from refold.runtime.json import Json
+from refold.runtime.json_diff import compare_headers
+from refold.runtime.request_header import EpochHeader, LlmCallConfig, ToolSchema
 
 
 def header(*tools: ToolSchema) -> EpochHeader:

@@ -8,13 +8,13 @@ from typing import Any
 import orjson
 import pytest
 
-from runtime.closing import interrupted_turn_closers
-from runtime.codec import unstructure
-from runtime.envelope import Event, decode_line, parse_draft
-from runtime.errors import NoRequestHeader, RefoldError
-from runtime.request import fold_request_header, rebuild_request
-from runtime.session import Session
-from runtime.surface import fold_surface
+from refold.runtime.closing import interrupted_turn_closers
+from refold.runtime.envelope import Event, decode_line, parse_draft
+from refold.runtime.errors import NoRequestHeader, RefoldError
+from refold.runtime.history import History
+from refold.runtime.request import fold_request_header, rebuild_request
+from refold.runtime.surface import fold_surface
+from refold.runtime.typed_json import unstructure
 from tests import golden
 
 SEEDS = range(120)
@@ -47,9 +47,9 @@ def closer_shape(event: dict[str, Any]) -> dict[str, Any]:
     return {**event, "data": data}
 
 
-def replayed(entry: dict[str, Any]) -> Session:
+def replayed(entry: dict[str, Any]) -> History:
     """The generated session, append by append, each verdict checked on the way."""
-    session = Session()
+    session = History()
     times = iter([event["time"] for event in entry["events"]])
     for number, op in enumerate(entry["ops"]):
         record = {"type": op["type"], "data": op["data"], **op.get("opts", {})}
@@ -98,7 +98,7 @@ def test_recorded_logs_agree_with_the_reference() -> None:
         if "refused" in verdict:
             assert_refused_or_older(verdict, stored)
             continue
-        session = Session(map(decode_line, stored))
+        session = History(map(decode_line, stored))
         events = session.events
         assert [event.encoded for event in events] == stored
         assert len(events) == verdict["events"]
@@ -115,7 +115,7 @@ def test_recorded_logs_agree_with_the_reference() -> None:
 def assert_refused_or_older(verdict: dict[str, Any], stored: Sequence[bytes]) -> None:
     """The liberty that the golden data grants: older logs without a provider may be read."""
     try:
-        Session(map(decode_line, stored))
+        History(map(decode_line, stored))
     except RefoldError:
         return
     assert "lacks provider/model" in verdict["refused"]
@@ -125,5 +125,5 @@ def test_logs_with_reported_usage_replay_whole() -> None:
     logs = golden.logs("usage-logs.tar.gz")
     assert len(logs) == 39
     for stored in logs.values():
-        session = Session(map(decode_line, stored[1:]))
+        session = History(map(decode_line, stored[1:]))
         assert [event.encoded for event in session.events] == stored[1:]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.moments import utc
+from refold.runtime.times import utc
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST = (datetime(1, 1, 1, tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1)

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from runtime.audit import RequestAudit, Unexplained
-from runtime.envelope import Draft, Event, Replace, draft
-from runtime.errors import HistoryUnbalanced, Refused, RuleBroken
-from runtime.events import (
+from refold.runtime.audit import RequestAudit, Unexplained
+from refold.runtime.envelope import Draft, Event, Replace, draft
+from refold.runtime.errors import HistoryUnbalanced, Refused, RuleBroken
+from refold.runtime.events import (
     AssistantMessage,
     ContextMessage,
     EndReason,
@@ -25,11 +25,11 @@ from runtime.events import (
     TurnStart,
     UserMessage,
 )
-from runtime.header import EpochHeader, LlmCallConfig, RequestHeader
-from runtime.messages import USER, Block, TextBlock, ToolCallBlock
-from runtime.rules import Rules
-from runtime.rules.soundness import last_sound_end, refusal_of
-from runtime.session import Session
+from refold.runtime.history import History
+from refold.runtime.messages import USER, Block, TextBlock, ToolCallBlock
+from refold.runtime.request_header import EpochHeader, LlmCallConfig, RequestHeader
+from refold.runtime.rules import Rules
+from refold.runtime.rules.soundness import last_sound_end, refusal_of
 
 IDS = ("call-1", "call-2", "call-3")
 HEADER = draft(RequestHeader(EpochHeader(LlmCallConfig("p", model="m")), "change"))
@@ -48,7 +48,7 @@ class Log:
     """A log with its folds; it grows by what is let in."""
 
     def __init__(self, events: Sequence[Event] = ()) -> None:
-        self.session = Session()
+        self.session = History()
         self.rules = Rules(self.session.surface)
         for event in events:
             self.session.replay(event)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from runtime.header import EpochHeader, LlmCallConfig, ToolSchema
-from runtime.json import Json
-from runtime.messages import Message, Provenance, TextBlock, ToolResultBlock
-from runtime.request import Request
+from refold.runtime.json import Json
+from refold.runtime.messages import Message, Provenance, TextBlock, ToolResultBlock
+from refold.runtime.request import Request
+from refold.runtime.request_header import EpochHeader, LlmCallConfig, ToolSchema
 
 SCHEMA = Json.of({"type": "object", "properties": {}})
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.envelope import draft
-from runtime.errors import SeqGap, SurfaceRefused
-from runtime.events import AssistantMessage
-from runtime.session import Session
-from runtime.surface import Surface, SurfaceManager, fold_surface
+from refold.runtime.envelope import draft
+from refold.runtime.errors import SeqGap, SurfaceRefused
+from refold.runtime.events import AssistantMessage
+from refold.runtime.history import History
+from refold.runtime.surface import Surface, SurfaceManager, fold_surface
 from tests.runtime.rules.words import at, context, queued, user
 
 
-def session_of(*drafts: object) -> Session:
-    session = Session()
+def session_of(*drafts: object) -> History:
+    session = History()
     for made in drafts:
         session.append(made, 0)  # type: ignore[arg-type]  # drafts, as `words` makes them
     return session
@@ -87,7 +87,7 @@ def test_a_seq_that_is_not_the_next_is_refused() -> None:
 
 def test_folds_alone_are_the_folds_of_a_session_that_keeps_its_events() -> None:
     drafts = [user(), context(), user(0, replaces=at(0)), queued()]
-    whole, folds = session_of(*drafts), Session(retain=False)
+    whole, folds = session_of(*drafts), History(retain=False)
     for event in whole.events:
         folds.replay(event)
     assert folds.derive_messages() == whole.derive_messages()

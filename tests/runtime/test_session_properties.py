@@ -9,10 +9,10 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from runtime.audit import RequestAudit
-from runtime.envelope import Draft, Event, Replace, decode_line, draft
-from runtime.errors import Refused
-from runtime.events import (
+from refold.runtime.audit import RequestAudit
+from refold.runtime.envelope import Draft, Event, Replace, decode_line, draft
+from refold.runtime.errors import Refused
+from refold.runtime.events import (
     AssistantMessage,
     ContextMessage,
     RequestSealed,
@@ -21,13 +21,13 @@ from runtime.events import (
     TodoWrite,
     UserMessage,
 )
-from runtime.header import EpochHeader, LlmCallConfig, RequestHeader
-from runtime.messages import USER, Message, Provenance, Source, TextBlock
-from runtime.request import Request, fold_request_header, rebuild_request
-from runtime.session import Session
-from runtime.surface import fold_surface
-from runtime.wire.chat import CHAT
-from runtime.wire.request_encoder import RequestEncoder, encode_request
+from refold.runtime.history import History
+from refold.runtime.messages import USER, Message, Provenance, Source, TextBlock
+from refold.runtime.request import Request, fold_request_header, rebuild_request
+from refold.runtime.request_header import EpochHeader, LlmCallConfig, RequestHeader
+from refold.runtime.surface import fold_surface
+from refold.runtime.wire.chat import CHAT
+from refold.runtime.wire.request_encoder import RequestEncoder, encode_request
 
 TEXT = st.text(max_size=20)
 HEADERS = st.builds(
@@ -58,7 +58,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.session = Session()
+        self.session = History()
         self.encoder = RequestEncoder()
         self.handed_out: list[tuple[tuple[Message, ...], int]] = []
 
@@ -166,7 +166,7 @@ class SessionMachine(RuleBasedStateMachine):
     @invariant()
     def the_live_folds_are_the_whole_folds(self) -> None:
         events = [decode_line(event.encoded) for event in self.session.events]
-        fresh = Session(events)
+        fresh = History(events)
         assert fresh.derive_messages() == self.session.derive_messages()
         assert fold_surface(events) == self.session.surface.snapshot()
         assert fold_request_header(events) == self.session.header
@@ -189,7 +189,7 @@ TestSession = SessionMachine.TestCase
 def test_requests_without_a_replacement_extend_one_another(
     messages: list[tuple[str, str]], data: st.DataObject
 ) -> None:
-    session, encoder = Session(), RequestEncoder()
+    session, encoder = History(), RequestEncoder()
     header = data.draw(HEADERS)
     previous = b""
     for text, kind in messages:

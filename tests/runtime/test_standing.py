@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from runtime.closing import INTERRUPTED, NOT_STARTED, UNKNOWN_OUTCOME, closers
-from runtime.closing import interrupted_turn_closers as closers_of
-from runtime.envelope import Event, decode_line
-from runtime.events import FOLDED, UnknownEvent
-from runtime.odd_events import STRUCTURAL
-from runtime.request import rebuild_request
-from runtime.rules import broken_rules
-from runtime.rules.table import ALLOWED
-from runtime.standing import Bracket, Standing, standing_of
-from runtime.steps import list_steps
-from tests.actors.histories import History
+from refold.runtime.closing import INTERRUPTED, NOT_STARTED, UNKNOWN_OUTCOME, closers
+from refold.runtime.closing import interrupted_turn_closers as closers_of
+from refold.runtime.envelope import Event, decode_line
+from refold.runtime.events import FOLDED, UnknownEvent
+from refold.runtime.odd_events import STRUCTURAL
+from refold.runtime.request import rebuild_request
+from refold.runtime.rules import broken_rules
+from refold.runtime.rules.table import ALLOWED
+from refold.runtime.standing import Bracket, Standing, standing_of
+from refold.runtime.step_names import list_steps
+from tests.actors.histories import RandomHistory
 from tests.foreign import TEXT, USER, Line, answers, asks, begin, encoded, end, event, over, turn
 
 
@@ -140,7 +140,7 @@ def test_closers_end_what_is_open_once() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_every_beginning_of_a_log_within_the_rules_is_closed_within_them(seed: int) -> None:
-    grown = History(random.Random(seed))
+    grown = RandomHistory(random.Random(seed))
     grown.grow(120)
     events = list(grown.session.events)
     for length in range(len(events)):

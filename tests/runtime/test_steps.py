@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.envelope import Event, draft
-from runtime.errors import NoSuchStep
-from runtime.events import (
+from refold.runtime.envelope import Event, draft
+from refold.runtime.errors import NoSuchStep
+from refold.runtime.events import (
     EndReason,
     RequestSealed,
     StepEnd,
@@ -16,8 +16,8 @@ from runtime.events import (
     TurnStart,
     UserMessage,
 )
-from runtime.messages import USER, TextBlock
-from runtime.steps import find_step, list_steps
+from refold.runtime.messages import USER, TextBlock
+from refold.runtime.step_names import find_step, list_steps
 
 
 def log(*data: object) -> list[Event]:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from runtime.envelope import Draft, Event, draft
-from runtime.events import (
+from refold.runtime.envelope import Draft, Event, draft
+from refold.runtime.events import (
     AssistantMessage,
     EndReason,
     InboxQueued,
@@ -20,9 +20,9 @@ from runtime.events import (
     TurnStart,
     UserMessage,
 )
-from runtime.messages import USER, Source, TextBlock, ToolCallBlock
-from runtime.stream.chunks import Usage
-from runtime.turns import Answers, Turn, add_usage, summarise
+from refold.runtime.messages import USER, Source, TextBlock, ToolCallBlock
+from refold.runtime.prompt_ledger import PromptLedger, Turn, add_usage, summarise
+from refold.runtime.stream.chunks import Usage
 
 PARENT = Source("agent", session="parent")
 INTERRUPTED = EndReason("interrupted")
@@ -33,8 +33,8 @@ def events_of(drafts: Iterable[object], first_seq: int = 0) -> list[Event]:
     return [one.at(seq, 0) for seq, one in enumerate(made, first_seq)]
 
 
-def folded(*drafts: object, seed_length: int = 0) -> Answers:
-    answers = Answers(seed_length)
+def folded(*drafts: object, seed_length: int = 0) -> PromptLedger:
+    answers = PromptLedger(seed_length)
     for event in events_of(drafts):
         answers.apply(event)
     return answers
@@ -218,7 +218,7 @@ def test_recovery_turns_in_a_row_are_counted_until_another_turn_starts() -> None
 
 
 def test_the_newest_turns_are_kept_whole_and_the_place_of_every_one() -> None:
-    turns = Answers.KEPT + 3
+    turns = PromptLedger.KEPT + 3
     answers = folded(*(one for n in range(1, turns + 1) for one in (started(n), ended(n))))
     kept = [n for n in range(1, turns + 1) if answers.finished(n) is not None]
     assert kept == list(range(4, turns + 1))

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import attrs
 
-from runtime.comparison import compare_steps, rebuild_step
-from runtime.envelope import Draft, Event, Replace, draft
-from runtime.events import (
+from refold.runtime.divergence import compare_steps, rebuild_step
+from refold.runtime.envelope import Draft, Event, Replace, draft
+from refold.runtime.events import (
     AssistantChunk,
     AssistantMessage,
     ContextMessage,
@@ -19,12 +19,12 @@ from runtime.events import (
     StepStart,
     UserMessage,
 )
-from runtime.header import EpochHeader, LlmCallConfig, RequestHeader
-from runtime.messages import USER, Source, TextBlock
-from runtime.steps import list_steps
-from runtime.stream.chunks import TextDelta, Usage, UsageChunk
-from runtime.stream.failures import Failure
-from runtime.usage import StepUsage, explain, usage_by_step
+from refold.runtime.messages import USER, Source, TextBlock
+from refold.runtime.request_header import EpochHeader, LlmCallConfig, RequestHeader
+from refold.runtime.step_names import list_steps
+from refold.runtime.stream.chunks import TextDelta, Usage, UsageChunk
+from refold.runtime.stream.failures import Failure
+from refold.runtime.usage import StepUsage, explain, usage_by_step
 
 HEADER = EpochHeader(LlmCallConfig("p", model="m"))
 OTHER = LlmCallConfig("another", model="m")

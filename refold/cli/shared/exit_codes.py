@@ -9,8 +9,8 @@ import click
 
 from refold.config import ConfigUnreadable
 from refold.render import visible_line
-from runtime.config import InvalidConfig
-from runtime.errors import (
+from refold.runtime.config import InvalidConfig
+from refold.runtime.errors import (
     IdMismatch,
     InvalidEvent,
     InvalidHeader,
@@ -25,7 +25,7 @@ from runtime.errors import (
     SurfaceRefused,
     UnsupportedVersion,
 )
-from runtime.storage import (
+from refold.runtime.storage import (
     AlreadyExists,
     Fenced,
     FileCorrupt,

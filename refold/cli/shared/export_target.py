@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from refold.cli.shared.exit_codes import CannotDo
-from runtime.storage import MaintainedStore
-from runtime.storage.files import reported
+from refold.runtime.storage import MaintainedStore
+from refold.runtime.storage.files import reported
 
 _MAGIC = b"SQLite format 3\0"
 _BESIDE = ("-", ".lock", ".new")

@@ -11,15 +11,15 @@ from refold.cli.shared.logs import Place
 from refold.cli.shared.progress import watched
 from refold.cli.shared.session_rows import Holder, find_holder
 from refold.render import plural
-from runtime.closing import interrupted_turn_closers
-from runtime.envelope import Event, decode_line
-from runtime.errors import HistoryUnbalanced, HistoryUnreadable, RefoldError, RuleBroken
-from runtime.events import SessionRecovered
-from runtime.rules import broken_rules
-from runtime.rules.soundness import last_sound_end, refusal_of
-from runtime.storage import LogCorrupt, MaintainedStore, Scan, Torn
-from runtime.storage.beside import Sidecars
-from runtime.storage.durable_mark import DurableMark
+from refold.runtime.closing import interrupted_turn_closers
+from refold.runtime.envelope import Event, decode_line
+from refold.runtime.errors import HistoryUnbalanced, HistoryUnreadable, RefoldError, RuleBroken
+from refold.runtime.events import SessionRecovered
+from refold.runtime.rules import broken_rules
+from refold.runtime.rules.soundness import last_sound_end, refusal_of
+from refold.runtime.storage import LogCorrupt, MaintainedStore, Scan, Torn
+from refold.runtime.storage.beside import Sidecars
+from refold.runtime.storage.durable_mark import DurableMark
 
 
 @attrs.frozen

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from runtime.storage import MaintainedStore
+from refold.runtime.storage import MaintainedStore
 
 SLACK = 300_000
 """Milliseconds; a clock that is wrong by less was only being set."""

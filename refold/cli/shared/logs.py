@@ -11,10 +11,10 @@ import attrs
 from refold.cli.shared.exit_codes import DAMAGE, DAMAGED, USAGE, CannotDo, say
 from refold.cli.shared.last_use import newest_first
 from refold.render import plural
-from runtime.envelope import Event, decode_line
-from runtime.errors import NoSuchStep, RefoldError
-from runtime.steps import Step, find_step
-from runtime.storage import (
+from refold.runtime.envelope import Event, decode_line
+from refold.runtime.errors import NoSuchStep, RefoldError
+from refold.runtime.step_names import StepSpan, find_step
+from refold.runtime.storage import (
     FileCorrupt,
     LogCorrupt,
     MaintainedStore,
@@ -24,7 +24,7 @@ from runtime.storage import (
     check_session_id,
     open_sessions,
 )
-from runtime.storage.believable import believable
+from refold.runtime.storage.believable import believable
 
 SUFFIX = ".jsonl"
 """What the name of a log's file ends with."""
@@ -138,7 +138,7 @@ class ReadLog:
         if not self.scan.foreign:
             yield from decoded(believable(self.place.store.raw(self.session), self.scan))
 
-    def find_step(self, wanted: str) -> Step:
+    def find_step(self, wanted: str) -> StepSpan:
         """The step that `wanted` names.
 
         Raises `NoSuchStep`, and `CannotDo` where damage may hide it.

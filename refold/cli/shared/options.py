@@ -10,9 +10,9 @@ import click
 
 from refold.cli.shared.exit_codes import USAGE, CannotDo
 from refold.config import load_config
-from runtime.config import Config
-from runtime.storage import MaintainedStore, open_sessions
-from runtime.storage.address import MEMORY
+from refold.runtime.config import Config
+from refold.runtime.storage import MaintainedStore, open_sessions
+from refold.runtime.storage.address import MEMORY
 
 STORE = "FOLDER|sqlite:///FILE"
 """How help calls the address of a store."""

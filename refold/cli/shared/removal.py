@@ -12,8 +12,8 @@ from refold.cli.shared.exit_codes import DIFFERENT, FINE, say
 from refold.cli.shared.logs import Place
 from refold.cli.shared.progress import watched
 from refold.render import plural, to_json, visible_line
-from runtime.errors import RefoldError
-from runtime.json import clean_text
+from refold.runtime.errors import RefoldError
+from refold.runtime.json import clean_text
 
 
 @attrs.frozen

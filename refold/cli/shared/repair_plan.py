@@ -10,9 +10,9 @@ from refold.cli.shared.exit_codes import DAMAGE, DAMAGED, DIFFERENT, CannotDo
 from refold.cli.shared.findings import Report, examine
 from refold.cli.shared.logs import Place, check_store
 from refold.render import plural
-from runtime.storage import ForeignLog, LogCorrupt
-from runtime.storage.quarantine import lost_note
-from runtime.storage.salvage import Salvage, count_lost, salvage, salvage_headless
+from refold.runtime.storage import ForeignLog, LogCorrupt
+from refold.runtime.storage.quarantine import lost_note
+from refold.runtime.storage.salvage import Salvage, count_lost, salvage, salvage_headless
 
 
 @attrs.frozen

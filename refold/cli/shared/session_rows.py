@@ -9,11 +9,11 @@ import attrs
 from refold.cli.shared.exit_codes import DAMAGE
 from refold.cli.shared.last_use import doubt
 from refold.render import plural
-from runtime.envelope import Event, decode_line
-from runtime.errors import InvalidSessionId, RefoldError, UnsupportedVersion
-from runtime.events import SURFACE, Owner, TurnStart
-from runtime.json import clean_text
-from runtime.storage import (
+from refold.runtime.envelope import Event, decode_line
+from refold.runtime.errors import InvalidSessionId, RefoldError, UnsupportedVersion
+from refold.runtime.events import SURFACE, Owner, TurnStart
+from refold.runtime.json import clean_text
+from refold.runtime.storage import (
     LogCorrupt,
     MaintainedStore,
     NotFound,
@@ -23,9 +23,9 @@ from runtime.storage import (
     Torn,
     Unavailable,
 )
-from runtime.storage.owners import has_ended
-from runtime.surface import fold_surface
-from runtime.usage import usage_by_step
+from refold.runtime.storage.owners import has_ended
+from refold.runtime.surface import fold_surface
+from refold.runtime.usage import usage_by_step
 
 _COUNTED = (*SURFACE, "turn/start", "turn/end", "step/start", "assistant/chunk")
 

@@ -8,9 +8,8 @@ from typing import Any
 import attrs
 
 from refold.render import indented, plural, shortened, styled, visible_line
-from runtime.difference import compare_headers
-from runtime.envelope import Event, Replace
-from runtime.events import (
+from refold.runtime.envelope import Event, Replace
+from refold.runtime.events import (
     AgentFinished,
     AgentSpawned,
     ApprovalAsked,
@@ -31,8 +30,8 @@ from runtime.events import (
     TurnStart,
     UserMessage,
 )
-from runtime.header import EpochHeader, RequestHeader
-from runtime.messages import (
+from refold.runtime.json_diff import compare_headers
+from refold.runtime.messages import (
     Block,
     ReasoningBlock,
     Source,
@@ -41,6 +40,7 @@ from runtime.messages import (
     ToolResultBlock,
     tool_calls,
 )
+from refold.runtime.request_header import EpochHeader, RequestHeader
 
 ARGUMENTS = 400
 """How many characters of a call's arguments a transcript shows; `--json` has them all."""

@@ -6,7 +6,8 @@ from functools import partial
 
 import trio
 
-from actors.stores import Progress, Store
+from refold.actors.stores import Progress, Store
+from refold.runtime.storage import AlreadyExists, EmptyBatch, NotFound, SeqMismatch, SessionBusy
 from refold.testing.store_contract.cancelling import cancelled_at, every_step
 from refold.testing.store_contract.stores import (
     Holder,
@@ -21,7 +22,6 @@ from refold.testing.store_contract.stores import (
     texts,
     todo,
 )
-from runtime.storage import AlreadyExists, EmptyBatch, NotFound, SeqMismatch, SessionBusy
 
 
 async def batches_are_whole_and_contiguous(stores: Stores) -> None:

@@ -7,7 +7,9 @@ from random import Random
 
 import attrs
 
-from actors.stores import Store
+from refold.actors.stores import Store
+from refold.runtime.envelope import Draft
+from refold.runtime.storage import AlreadyExists, NoForkPoint, NotFound, SeqMismatch, SessionBusy
 from refold.testing.store_contract.stores import (
     Holder,
     Stores,
@@ -22,8 +24,6 @@ from refold.testing.store_contract.stores import (
     todo,
     turn_end,
 )
-from runtime.envelope import Draft
-from runtime.storage import AlreadyExists, NoForkPoint, NotFound, SeqMismatch, SessionBusy
 
 SESSIONS = ("a", "b", "c", "d")
 

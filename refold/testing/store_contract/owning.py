@@ -6,7 +6,11 @@ from functools import partial
 
 import trio
 
-from actors.stores import Store
+from refold.actors.stores import Store
+from refold.runtime.envelope import decode_line
+from refold.runtime.errors import Broken
+from refold.runtime.events import SessionOwner
+from refold.runtime.storage import Fenced, LogClosed, NotFound, SessionBusy
 from refold.testing.store_contract.cancelling import cancelled_at, every_step
 from refold.testing.store_contract.stores import (
     Holder,
@@ -21,10 +25,6 @@ from refold.testing.store_contract.stores import (
     texts,
     todo,
 )
-from runtime.envelope import decode_line
-from runtime.errors import Broken
-from runtime.events import SessionOwner
-from runtime.storage import Fenced, LogClosed, NotFound, SessionBusy
 
 
 def owners(store: Store, session_id: str) -> list[int]:

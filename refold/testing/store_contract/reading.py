@@ -6,7 +6,8 @@ from functools import partial
 
 import trio
 
-from actors.stores import Store
+from refold.actors.stores import Store
+from refold.runtime.storage import AlreadyExists, LogCorrupt, LogReader, NoForkPoint, NotFound
 from refold.testing.store_contract.stores import (
     Holder,
     Stores,
@@ -21,7 +22,6 @@ from refold.testing.store_contract.stores import (
     todo,
     turn_end,
 )
-from runtime.storage import AlreadyExists, LogCorrupt, LogReader, NoForkPoint, NotFound
 
 
 async def a_reader_started_anywhere_misses_nothing(stores: Stores) -> None:

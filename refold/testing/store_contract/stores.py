@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 import attrs
 
-from actors.stores import Grant, Store
-from runtime.envelope import Draft, draft
-from runtime.errors import RefoldError
-from runtime.events import EndReason, Owner, SessionOwner, Todo, TodoWrite, TurnEnd
-from runtime.storage import Record, SessionBusy, SessionHeader, this_process
+from refold.actors.stores import Grant, Store
+from refold.runtime.envelope import Draft, draft
+from refold.runtime.errors import RefoldError
+from refold.runtime.events import EndReason, Owner, SessionOwner, Todo, TodoWrite, TurnEnd
+from refold.runtime.storage import Record, SessionBusy, SessionHeader, this_process
 
 E = TypeVar("E", bound=RefoldError)
 

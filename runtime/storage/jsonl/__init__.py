@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from runtime.storage.jsonl.file_log import JsonlLog
-from runtime.storage.jsonl.folder import JsonlFolder
-from runtime.storage.jsonl.memory import MemoryFolder, MemoryPort
+from refold.runtime.storage.jsonl.file_log import JsonlLog
+from refold.runtime.storage.jsonl.folder import JsonlFolder
+from refold.runtime.storage.jsonl.memory import MemoryFolder, MemoryPort
 
 __all__ = ["JsonlFolder", "JsonlLog", "MemoryFolder", "MemoryPort"]

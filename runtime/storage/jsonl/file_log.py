@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from runtime.storage.batches import frame_batches
-from runtime.storage.beside import Beside
-from runtime.storage.errors import Fenced, LogClosed, LogFailed, StoreFull
-from runtime.storage.files import NO_ROOM, exists, write_all
-from runtime.storage.framing import frame_header
-from runtime.storage.index import records_of
-from runtime.storage.jsonl.names import FolderNames
-from runtime.storage.lines import FileLines, StoredRecords
-from runtime.storage.port import Port
-from runtime.storage.scan import LastOwner
-from runtime.storage.writer_state import Opening, WriterState
+from refold.runtime.storage.batches import frame_batches
+from refold.runtime.storage.beside import Beside
+from refold.runtime.storage.errors import Fenced, LogClosed, LogFailed, StoreFull
+from refold.runtime.storage.files import NO_ROOM, exists, write_all
+from refold.runtime.storage.framing import frame_header
+from refold.runtime.storage.index import records_of
+from refold.runtime.storage.jsonl.names import FolderNames
+from refold.runtime.storage.lines import FileLines, StoredRecords
+from refold.runtime.storage.port import Port
+from refold.runtime.storage.scan import LastOwner
+from refold.runtime.storage.writer_state import Opening, WriterState
 
 _open_here: set[tuple[int, tuple[int, int]]] = set()
 """The files of the logs that this process has open for writing."""

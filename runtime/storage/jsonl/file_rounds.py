@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from runtime.storage.jsonl.file_log import JsonlLog
-from runtime.storage.local_store import Batches, Done, Failures, Log, SideBySide, contained
-from runtime.storage.port import Port
+from refold.runtime.storage.jsonl.file_log import JsonlLog
+from refold.runtime.storage.local_store import Batches, Done, Failures, Log, SideBySide, contained
+from refold.runtime.storage.port import Port
 
 WHOLE_FILE_SYSTEM = 16
 """From how many dirty files on one sync of the file system is cheaper."""

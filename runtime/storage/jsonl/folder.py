@@ -8,28 +8,35 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from runtime.errors import RefoldError
-from runtime.storage.beside import Sidecars
-from runtime.storage.durable_mark import vanished
-from runtime.storage.errors import AlreadyExists, ForeignLog, NotFound
-from runtime.storage.files import check_local, exists, read_all, remove, remove_beside, reported
-from runtime.storage.fork import fork_point, forkable, seeded
-from runtime.storage.framing import frame_header
-from runtime.storage.jsonl.file_log import JsonlLog, is_open_here
-from runtime.storage.jsonl.file_rounds import FileRounds
-from runtime.storage.jsonl.log_files import LogFiles
-from runtime.storage.jsonl.names import FolderNames
-from runtime.storage.jsonl.takeover import complete, take_over
-from runtime.storage.jsonl.torn_tail import recover
-from runtime.storage.jsonl.whole_log import replace_log, write_log
-from runtime.storage.locks import StoreLock
-from runtime.storage.owners import busy, last_owner_of, may_write_still
-from runtime.storage.port import OS, Port
-from runtime.storage.quarantine import unreported
-from runtime.storage.reader import LogReader
-from runtime.storage.scan import Scan, scan
-from runtime.storage.session_header import SessionHeader, check_session_id
-from runtime.storage.writer_state import Opening
+from refold.runtime.errors import RefoldError
+from refold.runtime.storage.beside import Sidecars
+from refold.runtime.storage.durable_mark import vanished
+from refold.runtime.storage.errors import AlreadyExists, ForeignLog, NotFound
+from refold.runtime.storage.files import (
+    check_local,
+    exists,
+    read_all,
+    remove,
+    remove_beside,
+    reported,
+)
+from refold.runtime.storage.fork import fork_point, forkable, seeded
+from refold.runtime.storage.framing import frame_header
+from refold.runtime.storage.jsonl.file_log import JsonlLog, is_open_here
+from refold.runtime.storage.jsonl.file_rounds import FileRounds
+from refold.runtime.storage.jsonl.log_files import LogFiles
+from refold.runtime.storage.jsonl.names import FolderNames
+from refold.runtime.storage.jsonl.takeover import complete, take_over
+from refold.runtime.storage.jsonl.torn_tail import recover
+from refold.runtime.storage.jsonl.whole_log import replace_log, write_log
+from refold.runtime.storage.locks import StoreLock
+from refold.runtime.storage.owners import busy, last_owner_of, may_write_still
+from refold.runtime.storage.port import OS, Port
+from refold.runtime.storage.quarantine import unreported
+from refold.runtime.storage.reader import LogReader
+from refold.runtime.storage.scan import Scan, scan
+from refold.runtime.storage.session_header import SessionHeader, check_session_id
+from refold.runtime.storage.writer_state import Opening
 
 
 class JsonlFolder:

@@ -9,18 +9,18 @@ from functools import partial
 
 import attrs
 
-from runtime.errors import InvalidSessionId, RefoldError
-from runtime.storage.beside import Beside
-from runtime.storage.errors import NotFound
-from runtime.storage.files import exists, is_blank, open_plain, read_all, reported
-from runtime.storage.index import SavedIndex
-from runtime.storage.jsonl.names import ASIDE, SUFFIX, FolderNames
-from runtime.storage.jsonl.torn_tail import FileQuarantine
-from runtime.storage.lines import FileLines
-from runtime.storage.port import Port
-from runtime.storage.reader import LogReader
-from runtime.storage.scan import Scan, scan
-from runtime.storage.session_header import check_session_id
+from refold.runtime.errors import InvalidSessionId, RefoldError
+from refold.runtime.storage.beside import Beside
+from refold.runtime.storage.errors import NotFound
+from refold.runtime.storage.files import exists, is_blank, open_plain, read_all, reported
+from refold.runtime.storage.index import SavedIndex
+from refold.runtime.storage.jsonl.names import ASIDE, SUFFIX, FolderNames
+from refold.runtime.storage.jsonl.torn_tail import FileQuarantine
+from refold.runtime.storage.lines import FileLines
+from refold.runtime.storage.port import Port
+from refold.runtime.storage.reader import LogReader
+from refold.runtime.storage.scan import Scan, scan
+from refold.runtime.storage.session_header import check_session_id
 
 
 @attrs.frozen

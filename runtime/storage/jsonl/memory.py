@@ -9,8 +9,8 @@ from pathlib import Path
 
 import attrs
 
-from runtime.storage.jsonl.folder import JsonlFolder
-from runtime.storage.port import FileStatus
+from refold.runtime.storage.jsonl.folder import JsonlFolder
+from refold.runtime.storage.port import FileStatus
 
 
 @attrs.define(eq=False)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import attrs
 
-from runtime.storage.files import exists
-from runtime.storage.port import Port
+from refold.runtime.storage.files import exists
+from refold.runtime.storage.port import Port
 
 SUFFIX = ".jsonl"
 

@@ -26,10 +26,10 @@ from __future__ import annotations
 
 import os
 
-from runtime.storage.errors import SessionBusy
-from runtime.storage.files import copy_all, exists, open_draft, open_plain, remove
-from runtime.storage.jsonl.names import FolderNames
-from runtime.storage.port import Port
+from refold.runtime.storage.errors import SessionBusy
+from refold.runtime.storage.files import copy_all, exists, open_draft, open_plain, remove
+from refold.runtime.storage.jsonl.names import FolderNames
+from refold.runtime.storage.port import Port
 
 
 def take_over(port: Port, names: FolderNames, session_id: str, fd: int) -> int:

@@ -23,12 +23,12 @@ from pathlib import Path
 
 import attrs
 
-from runtime.events import SessionRecovered
-from runtime.storage.files import CHUNK, exists, open_plain, read_all, write_all, write_file
-from runtime.storage.jsonl.names import FolderNames
-from runtime.storage.port import Port
-from runtime.storage.quarantine import report_of
-from runtime.storage.scan import Scan
+from refold.runtime.events import SessionRecovered
+from refold.runtime.storage.files import CHUNK, exists, open_plain, read_all, write_all, write_file
+from refold.runtime.storage.jsonl.names import FolderNames
+from refold.runtime.storage.port import Port
+from refold.runtime.storage.quarantine import report_of
+from refold.runtime.storage.scan import Scan
 
 
 @attrs.frozen

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from runtime.storage.beside import Beside
-from runtime.storage.errors import AlreadyExists
-from runtime.storage.files import copy_all, open_draft, remove, write_all, write_file
-from runtime.storage.framing import frame_header
-from runtime.storage.jsonl.names import FolderNames
-from runtime.storage.port import Port
-from runtime.storage.session_header import SessionHeader
+from refold.runtime.storage.beside import Beside
+from refold.runtime.storage.errors import AlreadyExists
+from refold.runtime.storage.files import copy_all, open_draft, remove, write_all, write_file
+from refold.runtime.storage.framing import frame_header
+from refold.runtime.storage.jsonl.names import FolderNames
+from refold.runtime.storage.port import Port
+from refold.runtime.storage.session_header import SessionHeader
 
 
 def write_log(

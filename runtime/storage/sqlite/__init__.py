@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.storage.sqlite.file import SqliteFile
-from runtime.storage.sqlite.row_log import SqliteLog
+from refold.runtime.storage.sqlite.file import SqliteFile
+from refold.runtime.storage.sqlite.row_log import SqliteLog
 
 __all__ = ["SqliteFile", "SqliteLog"]

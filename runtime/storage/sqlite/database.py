@@ -27,8 +27,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from runtime.errors import RefoldError
-from runtime.storage.errors import (
+from refold.runtime.errors import RefoldError
+from refold.runtime.storage.errors import (
     FileCorrupt,
     LogFailed,
     NoStoreFile,
@@ -37,10 +37,10 @@ from runtime.storage.errors import (
     StoreRefused,
     Unavailable,
 )
-from runtime.storage.files import exists, reported
-from runtime.storage.port import Port
-from runtime.storage.sqlite.names import SqliteNames
-from runtime.storage.sqlite.schema import (
+from refold.runtime.storage.files import exists, reported
+from refold.runtime.storage.port import Port
+from refold.runtime.storage.sqlite.names import SqliteNames
+from refold.runtime.storage.sqlite.schema import (
     BUSY_SECONDS,
     WAL_BYTES,
     connect,

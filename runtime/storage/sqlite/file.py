@@ -15,31 +15,31 @@ from pathlib import Path
 
 import attrs
 
-from runtime.storage.address import SCHEME
-from runtime.storage.beside import Beside, Sidecars
-from runtime.storage.durable_mark import vanished
-from runtime.storage.errors import (
+from refold.runtime.storage.address import SCHEME
+from refold.runtime.storage.beside import Beside, Sidecars
+from refold.runtime.storage.durable_mark import vanished
+from refold.runtime.storage.errors import (
     AlreadyExists,
     FileCorrupt,
     LogCorrupt,
     NotFound,
     Unavailable,
 )
-from runtime.storage.files import check_local, remove_beside, reported, write_file
-from runtime.storage.fork import fork_point, forkable, seeded
-from runtime.storage.framing import frame_header
-from runtime.storage.locks import StoreLock
-from runtime.storage.owners import busy, last_owner_of
-from runtime.storage.port import OS, Port
-from runtime.storage.quarantine import report_of, unreported
-from runtime.storage.reader import LogReader
-from runtime.storage.scan import Scan, Torn, scan
-from runtime.storage.session_header import SessionHeader, check_session_id
-from runtime.storage.sqlite.database import Database
-from runtime.storage.sqlite.names import SqliteNames
-from runtime.storage.sqlite.row_log import SqliteLog
-from runtime.storage.sqlite.row_rounds import RowRounds
-from runtime.storage.sqlite.rows import (
+from refold.runtime.storage.files import check_local, remove_beside, reported, write_file
+from refold.runtime.storage.fork import fork_point, forkable, seeded
+from refold.runtime.storage.framing import frame_header
+from refold.runtime.storage.locks import StoreLock
+from refold.runtime.storage.owners import busy, last_owner_of
+from refold.runtime.storage.port import OS, Port
+from refold.runtime.storage.quarantine import report_of, unreported
+from refold.runtime.storage.reader import LogReader
+from refold.runtime.storage.scan import Scan, Torn, scan
+from refold.runtime.storage.session_header import SessionHeader, check_session_id
+from refold.runtime.storage.sqlite.database import Database
+from refold.runtime.storage.sqlite.names import SqliteNames
+from refold.runtime.storage.sqlite.row_log import SqliteLog
+from refold.runtime.storage.sqlite.row_rounds import RowRounds
+from refold.runtime.storage.sqlite.rows import (
     RowLines,
     RowQuarantine,
     Rows,
@@ -59,7 +59,7 @@ from runtime.storage.sqlite.rows import (
     scan_rows,
     take_lines,
 )
-from runtime.storage.writer_state import Opening
+from refold.runtime.storage.writer_state import Opening
 
 
 class SqliteFile:

@@ -8,17 +8,17 @@ from contextlib import suppress
 
 import attrs
 
-from runtime.errors import Broken
-from runtime.storage.batches import Framed, frame_batches
-from runtime.storage.beside import Beside
-from runtime.storage.errors import Fenced, LogClosed, LogFailed, TooLarge
-from runtime.storage.framing import frame_header
-from runtime.storage.index import records_of
-from runtime.storage.lines import StoredRecords
-from runtime.storage.local_store import Batches
-from runtime.storage.scan import LastOwner
-from runtime.storage.sqlite.row_rounds import RowRounds
-from runtime.storage.sqlite.rows import (
+from refold.runtime.errors import Broken
+from refold.runtime.storage.batches import Framed, frame_batches
+from refold.runtime.storage.beside import Beside
+from refold.runtime.storage.errors import Fenced, LogClosed, LogFailed, TooLarge
+from refold.runtime.storage.framing import frame_header
+from refold.runtime.storage.index import records_of
+from refold.runtime.storage.lines import StoredRecords
+from refold.runtime.storage.local_store import Batches
+from refold.runtime.storage.scan import LastOwner
+from refold.runtime.storage.sqlite.row_rounds import RowRounds
+from refold.runtime.storage.sqlite.rows import (
     RowLines,
     Rows,
     find,
@@ -26,8 +26,8 @@ from runtime.storage.sqlite.rows import (
     insert_session,
     name_of,
 )
-from runtime.storage.walk import LogEnd
-from runtime.storage.writer_state import Opening, WriterState
+from refold.runtime.storage.walk import LogEnd
+from refold.runtime.storage.writer_state import Opening, WriterState
 
 LARGEST = 900_000_000
 """SQLite takes a billion bytes in one row; what one log adds in a round is kept below that."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from runtime.errors import Broken, RefoldError
-from runtime.storage.errors import LogClosed, LogFailed
-from runtime.storage.local_store import Batches, Done, Failures, Log, SideBySide
-from runtime.storage.sqlite.database import Database
+from refold.runtime.errors import Broken, RefoldError
+from refold.runtime.storage.errors import LogClosed, LogFailed
+from refold.runtime.storage.local_store import Batches, Done, Failures, Log, SideBySide
+from refold.runtime.storage.sqlite.database import Database
 
 if TYPE_CHECKING:
-    from runtime.storage.sqlite.row_log import SqliteLog
+    from refold.runtime.storage.sqlite.row_log import SqliteLog
 
 
 class RowRounds:

@@ -10,18 +10,18 @@ from typing import Any
 
 import attrs
 
-from runtime.storage.errors import (
+from refold.runtime.storage.errors import (
     COPY_ADVICE,
     FileCorrupt,
     LogCorrupt,
     SessionBusy,
     Unavailable,
 )
-from runtime.storage.files import CHUNK
-from runtime.storage.framing import Record
-from runtime.storage.index import SavedIndex
-from runtime.storage.scan import Scan, scan
-from runtime.storage.sqlite.database import Database
+from refold.runtime.storage.files import CHUNK
+from refold.runtime.storage.framing import Record
+from refold.runtime.storage.index import SavedIndex
+from refold.runtime.storage.scan import Scan, scan
+from refold.runtime.storage.sqlite.database import Database
 
 TIME = re.compile(rb'"(?:seq":[0-9]+,"time|createdAt)":([0-9]{1,18})\b')
 

@@ -10,10 +10,10 @@ from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 
-from runtime.storage.errors import NoStoreFile, StoreRefused
-from runtime.storage.files import check_local, exists, make_folder, remove
-from runtime.storage.port import Port
-from runtime.storage.sqlite.names import SqliteNames
+from refold.runtime.storage.errors import NoStoreFile, StoreRefused
+from refold.runtime.storage.files import check_local, exists, make_folder, remove
+from refold.runtime.storage.port import Port
+from refold.runtime.storage.sqlite.names import SqliteNames
 
 OLDEST = (3, 37, 0)
 """The first version with strict tables."""

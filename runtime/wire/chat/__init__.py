@@ -1,4 +1,4 @@
-"""Chat completions, the wire that most servers speak; see `runtime.wire.format` for what it is.
+"""Chat completions, the wire that most servers speak; see `refold.runtime.wire.format` for what it is.
 
 - `chat/1` writes the results of a step in the order in which they were logged;
 - `chat/2` writes them in the order of the calls.
@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
-from runtime.wire.chat.decode import ChatDecoder
-from runtime.wire.chat.encode import CLOSING, encode_opening
-from runtime.wire.chat.order import InCallOrder, InLogOrder
-from runtime.wire.format import WireFormat
+from refold.runtime.wire.chat.decode import ChatDecoder
+from refold.runtime.wire.chat.encode import CLOSING, encode_opening
+from refold.runtime.wire.chat.order import InCallOrder, InLogOrder
+from refold.runtime.wire.format import WireFormat
 
 __all__ = ["CHAT", "CHAT_1"]
 

@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 import orjson
 
-from runtime.messages import Block, ToolCallBlock
-from runtime.stream.chunks import Chunk, ToolCallDelta
-from runtime.wire.chat.event import as_object, as_string
+from refold.runtime.messages import Block, ToolCallBlock
+from refold.runtime.stream.chunks import Chunk, ToolCallDelta
+from refold.runtime.wire.chat.event import as_object, as_string
 
 
 @attrs.define(eq=False)

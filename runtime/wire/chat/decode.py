@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 import attrs
 
-from runtime.errors import NotLosslessJson
-from runtime.json import Json
-from runtime.messages import Block, ReasoningBlock, TextBlock
-from runtime.stream.chunks import (
+from refold.runtime.errors import NotLosslessJson
+from refold.runtime.json import Json
+from refold.runtime.messages import Block, ReasoningBlock, TextBlock
+from refold.runtime.stream.chunks import (
     BlockEnd,
     BlockStart,
     Chunk,
@@ -27,9 +27,9 @@ from runtime.stream.chunks import (
     Usage,
     UsageChunk,
 )
-from runtime.stream.failures import Failure, LlmFailure, failure_from_error
-from runtime.wire.chat.calls import Call, CallPiece, Calls, untold
-from runtime.wire.chat.event import (
+from refold.runtime.stream.failures import Failure, LlmFailure, failure_from_error
+from refold.runtime.wire.chat.calls import Call, CallPiece, Calls, untold
+from refold.runtime.wire.chat.event import (
     as_list,
     as_object,
     as_string,
@@ -40,7 +40,7 @@ from runtime.wire.chat.event import (
     reasoning,
     usage,
 )
-from runtime.wire.sse import SseEvent, SseSplitter
+from refold.runtime.wire.sse import SseEvent, SseSplitter
 
 # Finish reasons that mean that the server gave up; the answer before them is not whole.
 _GIVEN_UP = {"error": "SERVER", "abort": "SERVER", "insufficient_system_resource": "OVERLOADED"}

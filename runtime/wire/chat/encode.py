@@ -18,10 +18,9 @@ from typing import Any
 
 import orjson
 
-from runtime.header import EpochHeader, LlmCallConfig, ToolSchema
-from runtime.json import Json
-from runtime.json import encode as encode_json
-from runtime.messages import (
+from refold.runtime.json import Json
+from refold.runtime.json import encode as encode_json
+from refold.runtime.messages import (
     Block,
     Message,
     ReasoningBlock,
@@ -31,7 +30,8 @@ from runtime.messages import (
     text_of,
     tool_calls,
 )
-from runtime.wire.format import QUIRKS, ExtraRefused
+from refold.runtime.request_header import EpochHeader, LlmCallConfig, ToolSchema
+from refold.runtime.wire.format import QUIRKS, ExtraRefused
 
 CLOSING = b"]}"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
-from runtime.json import clean_text
-from runtime.stream.chunks import Usage
+from refold.runtime.json import clean_text
+from refold.runtime.stream.chunks import Usage
 
 
 def parsed(data: bytes) -> Any:

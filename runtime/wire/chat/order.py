@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import attrs
 
-from runtime.header import EpochHeader
-from runtime.messages import Message, ToolResultBlock, tool_calls
-from runtime.wire.chat.encode import encode_message, first_separator
+from refold.runtime.messages import Message, ToolResultBlock, tool_calls
+from refold.runtime.request_header import EpochHeader
+from refold.runtime.wire.chat.encode import encode_message, first_separator
 
 
 class InLogOrder:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from actors.tools import DuplicateTool, InvalidTool, Tool, as_tool, collect, tool
+from refold.actors.tools import DuplicateTool, InvalidTool, Tool, as_tool, collect, tool
 
 
 def add(a: int, b: int) -> int:

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from actors.tools import Outcome, run_tool, tool
-from runtime.envelope import decode_line, draft
-from runtime.events import ToolError, ToolResult
-from runtime.messages import Block, ReasoningBlock, TextBlock, ToolCallBlock, text_of
+from refold.actors.tools import Outcome, run_tool, tool
+from refold.runtime.envelope import decode_line, draft
+from refold.runtime.events import ToolError, ToolResult
+from refold.runtime.messages import Block, ReasoningBlock, TextBlock, ToolCallBlock, text_of
 
 
 class Color(Enum):

@@ -12,7 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.tools import BadArguments, Ge, InvalidTool, Le, MaxLen, MinLen, Pattern, schema_of
+from refold.actors.tools import (
+    BadArguments,
+    Ge,
+    InvalidTool,
+    Le,
+    MaxLen,
+    MinLen,
+    Pattern,
+    schema_of,
+)
 
 
 class Unit(Enum):

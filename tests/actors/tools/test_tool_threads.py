@@ -8,10 +8,10 @@ from contextvars import ContextVar
 import pytest
 import trio
 
-from actors.tools import Abandoned, InvalidTool, Outcome, run_tool, tool
-from actors.tools.run import _THREADS
-from runtime.events import ToolError
-from runtime.messages import ReasoningBlock, TextBlock, text_of
+from refold.actors.tools import Abandoned, InvalidTool, Outcome, run_tool, tool
+from refold.actors.tools.run import _THREADS
+from refold.runtime.events import ToolError
+from refold.runtime.messages import ReasoningBlock, TextBlock, text_of
 
 
 async def test_a_thread_tool_gets_its_arguments_and_runs_in_another_thread() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from refold.faults import OPERATIONS, FailingPort, Fault
-from runtime.storage import MemoryPort, Port
+from refold.runtime.storage import MemoryPort, Port
 
 FILE, OTHER = Path("/there.jsonl"), Path("/there.head")
 

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from refold.faults import BrokenPromise, Journal, check_promises
-from runtime.storage import JsonlFolder, Record, Scan
+from refold.runtime.storage import JsonlFolder, Record, Scan
 from tests.runtime.storage.logs import HEADER, LOG, event, get, memory, put
 
 

@@ -9,7 +9,7 @@ import pytest
 import refold
 from refold import Say, Script, faults
 from refold.faults import FOLDER, Acknowledged, Journal, RecordingDisk, check_promises
-from runtime.storage import JsonlFolder, NotFound
+from refold.runtime.storage import JsonlFolder, NotFound
 
 
 async def test_a_whole_runtime_runs_on_a_recording_disk_and_everything_safe_is_marked() -> None:

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import pytest
 
-from runtime.envelope import Draft, Event
-from runtime.errors import HistoryUnbalanced, RuleBroken
-from runtime.rules import Rules, broken_rules
-from runtime.rules.soundness import refusal_of
-from runtime.session import Session
+from refold.runtime.envelope import Draft, Event
+from refold.runtime.errors import HistoryUnbalanced, RuleBroken
+from refold.runtime.history import History
+from refold.runtime.rules import Rules, broken_rules
+from refold.runtime.rules.soundness import refusal_of
 from tests.runtime.rules import words as w
 
 allowed = 0
@@ -40,7 +40,7 @@ class Log:
     """A log under the rules, as its writer has it: a session with its rules beside it."""
 
     def __init__(self, seed_length: int = 0) -> None:
-        self.session = Session()
+        self.session = History()
         self.rules = Rules(self.session.surface, seed_length)
 
     def verdict(self, made: Draft) -> int:

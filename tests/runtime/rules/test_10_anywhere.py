@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.envelope import Draft, draft, parse_draft
-from runtime.events import (
+from refold.runtime.envelope import Draft, draft, parse_draft
+from refold.runtime.events import (
     AgentFinished,
     AgentSpawned,
     EndReason,
@@ -17,8 +17,8 @@ from runtime.events import (
     SessionReleased,
     TodoWrite,
 )
-from runtime.messages import USER, TextBlock
-from runtime.stream.failures import Failure
+from refold.runtime.messages import USER, TextBlock
+from refold.runtime.stream.failures import Failure
 from tests.runtime.rules.table import Row, allowed, judge
 from tests.runtime.rules.words import (
     asked,

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import attrs
 import pytest
 
-from runtime.envelope import Draft, Event, draft
-from runtime.events import TodoWrite
-from runtime.rules.soundness import last_sound_end as last_balanced_end
+from refold.runtime.envelope import Draft, Event, draft
+from refold.runtime.events import TodoWrite
+from refold.runtime.rules.soundness import last_sound_end as last_balanced_end
 from tests.runtime.rules.table import log_of, unanswered
 from tests.runtime.rules.words import (
     at,

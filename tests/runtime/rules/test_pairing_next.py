@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.envelope import Event
-from runtime.rules.soundness import last_sound_end as last_balanced_end
+from refold.runtime.envelope import Event
+from refold.runtime.rules.soundness import last_sound_end as last_balanced_end
 from tests.runtime.rules.table import Row, allowed, judge, log_of, rows, unanswered
 from tests.runtime.rules.words import (
     at,

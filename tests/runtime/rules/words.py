@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from runtime.envelope import Draft, Replace, draft
-from runtime.events import (
+from refold.runtime.envelope import Draft, Replace, draft
+from refold.runtime.events import (
     ApprovalAsked,
     ApprovalDecided,
     AssistantChunk,
@@ -27,9 +27,9 @@ from runtime.events import (
     TurnStart,
     UserMessage,
 )
-from runtime.header import EpochHeader, LlmCallConfig, RequestHeader
-from runtime.messages import USER, Provenance, Source, TextBlock, ToolCallBlock
-from runtime.stream.chunks import TextDelta
+from refold.runtime.messages import USER, Provenance, Source, TextBlock, ToolCallBlock
+from refold.runtime.request_header import EpochHeader, LlmCallConfig, RequestHeader
+from refold.runtime.stream.chunks import TextDelta
 
 Cites = tuple[int, ...] | None
 

@@ -8,9 +8,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from runtime.storage import SessionHeader, SqliteFile
-from runtime.storage.sqlite.database import Database
-from runtime.storage.sqlite.names import SqliteNames
+from refold.runtime.storage import SessionHeader, SqliteFile
+from refold.runtime.storage.sqlite.database import Database
+from refold.runtime.storage.sqlite.names import SqliteNames
 from tests.runtime.storage.logs import HEADER, event
 
 Rows = list[tuple[Any, ...]]

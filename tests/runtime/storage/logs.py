@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import orjson
 
-from runtime.storage import (
+from refold.runtime.storage import (
     JsonlFolder,
     MaintainedStore,
     MemoryFolder,

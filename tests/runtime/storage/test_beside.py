@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from runtime.storage import MaintainedStore, SessionHeader, open_sessions
-from runtime.storage.files import write_file
-from runtime.storage.port import OS
+from refold.runtime.storage import MaintainedStore, SessionHeader, open_sessions
+from refold.runtime.storage.files import write_file
+from refold.runtime.storage.port import OS
 from tests.runtime.storage.logs import event
 
 HEADER = SessionHeader("demo", 1)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.storage import JsonlFolder, JsonlLog, LogFailed, MemoryPort, Port, SqliteFile
-from runtime.storage.durable_mark import read_mark
+from refold.runtime.storage import JsonlFolder, JsonlLog, LogFailed, MemoryPort, Port, SqliteFile
+from refold.runtime.storage.durable_mark import read_mark
 from tests.runtime.storage.logs import FOLDER, HEADER, LOG, event, get, put
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.errors import RefoldError
-from runtime.storage import (
+from refold.runtime.errors import RefoldError
+from refold.runtime.storage import (
     AlreadyExists,
     Fenced,
     FileCorrupt,
@@ -21,7 +21,7 @@ from runtime.storage import (
     StoreRefused,
     Unavailable,
 )
-from runtime.storage.errors import StoreBusy
+from refold.runtime.storage.errors import StoreBusy
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from refold.faults import FailingPort, Fault
-from runtime.storage import (
+from refold.runtime.storage import (
     JsonlFolder,
     JsonlLog,
     LogCorrupt,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.storage import (
+from refold.runtime.storage import (
     OS,
     AlreadyExists,
     JsonlFolder,

@@ -3,13 +3,8 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from runtime.errors import (
-    IdMismatch,
-    InvalidHeader,
-    InvalidSessionId,
-    UnsupportedVersion,
-)
-from runtime.storage import (
+from refold.runtime.errors import IdMismatch, InvalidHeader, InvalidSessionId, UnsupportedVersion
+from refold.runtime.storage import (
     SessionHeader,
     check_session_id,
     frame_batch,
@@ -17,7 +12,7 @@ from runtime.storage import (
     parse_header,
     scan,
 )
-from runtime.storage.walk import LogEnd
+from refold.runtime.storage.walk import LogEnd
 
 VECTOR = """\
 {"crc":"d36c5e6e","type":"session","version":0,"id":"demo","createdAt":1760000000000,"durability":"power"}

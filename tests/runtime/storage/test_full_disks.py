@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from runtime.storage import OS, JsonlFolder, SqliteFile, StoreRefused
-from runtime.storage import port as port_module
-from runtime.storage.port import Port
+from refold.runtime.storage import OS, JsonlFolder, SqliteFile, StoreRefused
+from refold.runtime.storage import port as port_module
+from refold.runtime.storage.port import Port
 from tests.runtime.storage.databases import closed
 from tests.runtime.storage.logs import HEADER, event, intercepted
 
 FULL = """
 import json, sys
 from pathlib import Path
-from runtime.errors import RefoldError
-from runtime.storage import SessionHeader, SqliteFile
+from refold.runtime.errors import RefoldError
+from refold.runtime.storage import SessionHeader, SqliteFile
 from tests.crash.starving import mount_small
 from tests.runtime.storage.logs import event
 
@@ -96,7 +96,7 @@ def test_a_closed_store_on_a_full_disk_can_be_read_and_a_new_one_leaves_nothing(
 def test_a_write_ahead_log_that_a_reader_lets_grow_is_told_of_and_not_at_every_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("runtime.storage.sqlite.database.WAL_BYTES", 1 << 20)
+    monkeypatch.setattr("refold.runtime.storage.sqlite.database.WAL_BYTES", 1 << 20)
     path = tmp_path / "sessions.db"
     store = closed(path)
     log, place = store.open("demo"), 4

@@ -6,10 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from runtime.storage import JsonlFolder, LogCorrupt, MemoryPort, Scan, SessionHeader, SqliteFile
-from runtime.storage import index as index_module
-from runtime.storage.index import read_index
-from runtime.storage.walk import Records
+from refold.runtime.storage import (
+    JsonlFolder,
+    LogCorrupt,
+    MemoryPort,
+    Scan,
+    SessionHeader,
+    SqliteFile,
+)
+from refold.runtime.storage import index as index_module
+from refold.runtime.storage.index import read_index
+from refold.runtime.storage.walk import Records
 from tests.runtime.storage.logs import FOLDER, HEADER, LOG, event, get, memory, put
 
 INDEX = FOLDER / "demo.index"

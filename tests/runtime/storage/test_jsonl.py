@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.errors import InvalidEvent, InvalidSessionId, LegacyEvent, NotLosslessJson
-from runtime.storage import (
+from refold.runtime.errors import InvalidEvent, InvalidSessionId, LegacyEvent, NotLosslessJson
+from refold.runtime.storage import (
     AlreadyExists,
     ForeignLog,
     JsonlFolder,

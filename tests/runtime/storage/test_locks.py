@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from runtime.storage import (
+from refold.runtime.storage import (
     OS,
     JsonlFolder,
     LogFailed,
@@ -23,15 +23,15 @@ from runtime.storage import (
     SessionHeader,
     StoreFull,
 )
-from runtime.storage.jsonl.names import FolderNames
-from runtime.storage.locks import StoreLock, offset_of
+from refold.runtime.storage.jsonl.names import FolderNames
+from refold.runtime.storage.locks import StoreLock, offset_of
 from tests.runtime.storage.logs import HEADER, event, intercepted, owner_event
 
 HOLDER = """
 import sys
 from pathlib import Path
 from typing import Any
-from runtime.storage import JsonlFolder, SessionHeader
+from refold.runtime.storage import JsonlFolder, SessionHeader
 from tests.runtime.storage.logs import HEADER, owner_event
 log = JsonlFolder(Path(sys.argv[1])).create(HEADER)
 log.append([owner_event(0)])

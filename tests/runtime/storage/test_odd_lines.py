@@ -9,15 +9,15 @@ from typing import Any
 import orjson
 import pytest
 
-from runtime.envelope import decode_line
-from runtime.errors import RefoldError
-from runtime.events import FOLDED, UnknownEvent
-from runtime.odd_events import STRUCTURAL
-from runtime.storage import MemoryPort, scan
-from runtime.storage import index as index_module
-from runtime.storage.index import read_index
-from runtime.storage.odd_lines import odd_lines
-from runtime.storage.walk import Records
+from refold.runtime.envelope import decode_line
+from refold.runtime.errors import RefoldError
+from refold.runtime.events import FOLDED, UnknownEvent
+from refold.runtime.odd_events import STRUCTURAL
+from refold.runtime.storage import MemoryPort, scan
+from refold.runtime.storage import index as index_module
+from refold.runtime.storage.index import read_index
+from refold.runtime.storage.odd_lines import odd_lines
+from refold.runtime.storage.walk import Records
 from tests.runtime.storage.logs import FOLDER, HEADER, event, framed, memory
 
 INDEX = FOLDER / "demo.index"

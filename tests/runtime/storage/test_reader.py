@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.storage import JsonlFolder, LogCorrupt, LogReader, MemoryPort, NotFound
+from refold.runtime.storage import JsonlFolder, LogCorrupt, LogReader, MemoryPort, NotFound
 from tests.runtime.storage.logs import HEADER, LOG, batches, event, framed, memory, put
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import orjson
 
-from runtime.errors import RefoldError
-from runtime.storage import LogCorrupt, scan
+from refold.runtime.errors import RefoldError
+from refold.runtime.storage import LogCorrupt, scan
 from tests import golden
 
 

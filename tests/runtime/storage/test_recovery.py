@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from runtime.events import SessionRecovered
-from runtime.storage import (
+from refold.runtime.events import SessionRecovered
+from refold.runtime.storage import (
     AlreadyExists,
     JsonlFolder,
     JsonlLog,
@@ -23,7 +23,7 @@ from runtime.storage import (
     Unavailable,
     this_process,
 )
-from runtime.storage.quarantine import lost_note
+from refold.runtime.storage.quarantine import lost_note
 from tests.runtime.storage.logs import (
     FOLDER,
     HEADER,

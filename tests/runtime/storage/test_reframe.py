@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.envelope import decode_line
-from runtime.errors import InvalidEvent
-from runtime.storage.framing import read_envelope
-from runtime.storage.reframe import event_bytes
+from refold.runtime.envelope import decode_line
+from refold.runtime.errors import InvalidEvent
+from refold.runtime.storage.framing import read_envelope
+from refold.runtime.storage.reframe import event_bytes
 from tests import golden
 
 DATA = '{ "a" : [1.50, 1e3, 12345678901234567890123, "\\u00e9é\\"}{", {}], "b":\t{"data": 1} }'

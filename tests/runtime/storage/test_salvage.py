@@ -5,11 +5,11 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from runtime.errors import RefoldError
-from runtime.storage import LogCorrupt, Scan, SessionHeader, frame_batch, frame_header
-from runtime.storage import scan as scan_bytes
-from runtime.storage.durable_mark import DurableMark
-from runtime.storage.salvage import Salvage, count_lost, lines_of, salvage, salvage_headless
+from refold.runtime.errors import RefoldError
+from refold.runtime.storage import LogCorrupt, Scan, SessionHeader, frame_batch, frame_header
+from refold.runtime.storage import scan as scan_bytes
+from refold.runtime.storage.durable_mark import DurableMark
+from refold.runtime.storage.salvage import Salvage, count_lost, lines_of, salvage, salvage_headless
 from tests.runtime.storage.logs import HEADER, batches, event, framed
 
 SIZES = (1, 3, 2, 1)

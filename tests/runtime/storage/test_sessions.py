@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import pytest
 
-from runtime.storage import (
+from refold.runtime.storage import (
     Fenced,
     JsonlFolder,
     MaintainedStore,
@@ -23,9 +23,9 @@ from runtime.storage import (
     open_sessions,
     scan,
 )
-from runtime.storage.address import within
-from runtime.storage.durable_mark import vanished
-from runtime.storage.port import OS
+from refold.runtime.storage.address import within
+from refold.runtime.storage.durable_mark import vanished
+from refold.runtime.storage.port import OS
 from tests.runtime.storage.logs import FOLDER, LOG, PowerCut, cut_at, event, framed, get, memory
 
 HEADER = SessionHeader("one", 1_000)

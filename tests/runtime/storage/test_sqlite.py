@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.storage import (
+from refold.runtime.storage import (
     OS,
     AlreadyExists,
     JsonlFolder,
@@ -22,8 +22,8 @@ from runtime.storage import (
     Unavailable,
     frame_header,
 )
-from runtime.storage.durable_mark import DurableMark
-from runtime.storage.sqlite import database, schema
+from refold.runtime.storage.durable_mark import DurableMark
+from refold.runtime.storage.sqlite import database, schema
 from tests.runtime.storage.databases import closed, database_of, fill, sql, texts
 from tests.runtime.storage.logs import HEADER, batches, event, framed, intercepted, owner_event
 

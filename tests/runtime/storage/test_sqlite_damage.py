@@ -10,8 +10,8 @@ from typing import cast
 
 import pytest
 
-from runtime.errors import RefoldError
-from runtime.storage import (
+from refold.runtime.errors import RefoldError
+from refold.runtime.storage import (
     FileCorrupt,
     LogCorrupt,
     Scan,

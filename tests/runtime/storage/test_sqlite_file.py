@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import pytest
 
-from runtime.storage import (
+from refold.runtime.storage import (
     OS,
     LogFailed,
     NoStoreFile,
@@ -31,8 +31,8 @@ from runtime.storage import (
     StoreRefused,
     Unavailable,
 )
-from runtime.storage.sqlite import schema
-from runtime.storage.sqlite.names import SqliteNames
+from refold.runtime.storage.sqlite import schema
+from refold.runtime.storage.sqlite.names import SqliteNames
 from tests.runtime.storage.databases import closed, database_of, fill, sql, texts
 from tests.runtime.storage.logs import HEADER, PowerCut, cut_at, event, intercepted
 
@@ -311,7 +311,7 @@ def test_several_threads_that_make_the_file_at_once_share_it(path: Path) -> None
 MAKER = """
 import sys
 from pathlib import Path
-from runtime.storage import SessionHeader, SqliteFile
+from refold.runtime.storage import SessionHeader, SqliteFile
 from tests.runtime.storage.logs import event
 log = SqliteFile(Path(sys.argv[1])).create(SessionHeader(sys.argv[2], 1))
 print("ready", flush=True)
@@ -446,7 +446,7 @@ def test_a_file_that_cannot_be_written_to_says_so_and_the_log_stands_as_it_was(p
 READER = """
 import os, sys
 from pathlib import Path
-from runtime.storage import SqliteFile, Unavailable
+from refold.runtime.storage import SqliteFile, Unavailable
 store = SqliteFile(Path(sys.argv[1]))
 if os.geteuid() == 0:
     os.setuid(65534)  # whom permissions bind
@@ -523,7 +523,7 @@ def test_a_forked_child_is_told_that_the_file_is_its_parents(path: Path) -> None
     program = f"""
 import os, sys
 from pathlib import Path
-from runtime.storage import SqliteFile, StoreRefused
+from refold.runtime.storage import SqliteFile, StoreRefused
 store = SqliteFile(Path({str(path)!r}))
 print(store.list(), flush=True)
 if os.fork() == 0:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.errors import RefoldError
-from runtime.storage import (
+from refold.runtime.errors import RefoldError
+from refold.runtime.storage import (
     Fenced,
     LogClosed,
     LogFailed,
@@ -20,8 +20,8 @@ from runtime.storage import (
     TooLarge,
     Unavailable,
 )
-from runtime.storage.local_store import Log
-from runtime.storage.sqlite.names import SqliteNames
+from refold.runtime.storage.local_store import Log
+from refold.runtime.storage.sqlite.names import SqliteNames
 from tests.runtime.storage.databases import closed, database_of, editing, failing, fill, sql, texts
 from tests.runtime.storage.logs import HEADER, event, owner_event
 
@@ -294,7 +294,7 @@ def test_opening_after_a_failure_writes_what_the_log_holds_anew(path: Path) -> N
 def test_after_a_failure_nothing_is_opened_while_others_keep_the_log_from_being_written_anew(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runtime.storage.sqlite.schema.BUSY_SECONDS", 0.1)
+    monkeypatch.setattr("refold.runtime.storage.sqlite.schema.BUSY_SECONDS", 0.1)
     store = closed(path)
     log = store.open("demo")
     log.append([event(4)])
@@ -330,7 +330,7 @@ def test_an_error_after_which_nothing_was_written_leaves_the_log_as_it_was(
 def test_what_is_too_large_is_refused_and_fails_nobody_else(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runtime.storage.sqlite.row_log.LARGEST", 1_000)
+    monkeypatch.setattr("refold.runtime.storage.sqlite.row_log.LARGEST", 1_000)
     store = closed(path, "a", "b")
     a, b = store.open("a"), store.open("b")
     large = [event(4, text="x" * 1_000)]
@@ -343,7 +343,7 @@ def test_what_is_too_large_is_refused_and_fails_nobody_else(
 
 
 def test_a_failed_checkpoint_fails_no_commit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.storage.sqlite.database.WAL_BYTES", 0)
+    monkeypatch.setattr("refold.runtime.storage.sqlite.database.WAL_BYTES", 0)
     store = closed(path)
     log = store.open("demo")
     for code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from runtime.events import Owner
-from runtime.storage import OS, MemoryPort, owners, this_process
-from runtime.storage.owners import is_running
+from refold.runtime.events import Owner
+from refold.runtime.storage import OS, MemoryPort, owners, this_process
+from refold.runtime.storage.owners import is_running
 
 
 def test_a_local_disk_is_local_and_a_missing_folder_an_error(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ import zlib
 
 import pytest
 
-from runtime.errors import InvalidHeader, LegacyEvent, RefoldError
-from runtime.storage import LogCorrupt, NotFound, Scan, Torn, scan
-from runtime.storage.scan import TornReason
+from refold.runtime.errors import InvalidHeader, LegacyEvent, RefoldError
+from refold.runtime.storage import LogCorrupt, NotFound, Scan, Torn, scan
+from refold.runtime.storage.scan import TornReason
 from tests.runtime.storage.logs import HEADER, batches, event, framed
 
 SIZES = [1, 3, 2, 1, 2]

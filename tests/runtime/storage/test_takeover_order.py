@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from runtime.storage import JsonlFolder, MemoryPort, NotFound, SessionBusy, Unavailable
-from runtime.storage.jsonl.names import FolderNames
-from runtime.storage.jsonl.takeover import take_over
+from refold.runtime.storage import JsonlFolder, MemoryPort, NotFound, SessionBusy, Unavailable
+from refold.runtime.storage.jsonl.names import FolderNames
+from refold.runtime.storage.jsonl.takeover import take_over
 from tests.runtime.storage.logs import FOLDER, LOG, event, framed, get, intercepted, memory, put
 
 OWNED = event(0, "session/owner", term=1, owner={"host": "elsewhere", "pid": 1, "boot": "another"})

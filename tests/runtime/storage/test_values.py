@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from runtime.envelope import decode_line
-from runtime.errors import LegacyEvent
-from runtime.json import encode
-from runtime.storage import (
+from refold.runtime.envelope import decode_line
+from refold.runtime.errors import LegacyEvent
+from refold.runtime.json import encode
+from refold.runtime.storage import (
     JsonlFolder,
     MaintainedStore,
     SessionHeader,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from zlib import crc32
 
-from runtime.storage.framing import COVERED, frame_batch, frame_header
-from runtime.storage.walk import Index, LogEnd, Walk, _is_miscounted, _parse, walk
+from refold.runtime.storage.framing import COVERED, frame_batch, frame_header
+from refold.runtime.storage.walk import Index, LogEnd, Walk, _is_miscounted, _parse, walk
 from tests.runtime.storage.logs import HEADER, event
 
 TYPES = ["turn/start", "assistant/chunk", "assistant/chunk", "tool/call", "tool/result", "é\n"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.json import Json
-from runtime.messages import ReasoningBlock, TextBlock, ToolCallBlock
-from runtime.stream.assembler import Assembled, Assembler
-from runtime.stream.chunk_order import ChunkOrderBroken
-from runtime.stream.chunks import (
+from refold.runtime.json import Json
+from refold.runtime.messages import ReasoningBlock, TextBlock, ToolCallBlock
+from refold.runtime.stream.assembler import Assembled, Assembler
+from refold.runtime.stream.chunk_order import ChunkOrderBroken
+from refold.runtime.stream.chunks import (
     BlockEnd,
     BlockStart,
     Chunk,

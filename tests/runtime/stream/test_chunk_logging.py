@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.messages import ReasoningBlock, TextBlock, ToolCallBlock
-from runtime.stream.assembler import Assembled, Assembler
-from runtime.stream.chunk_logging import Trace
-from runtime.stream.chunk_order import ChunkOrder
-from runtime.stream.chunks import (
+from refold.runtime.messages import ReasoningBlock, TextBlock, ToolCallBlock
+from refold.runtime.stream.assembler import Assembled, Assembler
+from refold.runtime.stream.chunk_logging import Trace
+from refold.runtime.stream.chunk_order import ChunkOrder
+from refold.runtime.stream.chunks import (
     BlockEnd,
     BlockStart,
     Chunk,

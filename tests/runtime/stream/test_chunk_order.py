@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.errors import RefoldError
-from runtime.messages import ReasoningBlock, TextBlock, ToolCallBlock, ToolResultBlock
-from runtime.stream.chunk_order import ChunkOrder, ChunkOrderBroken
-from runtime.stream.chunks import (
+from refold.runtime.errors import RefoldError
+from refold.runtime.messages import ReasoningBlock, TextBlock, ToolCallBlock, ToolResultBlock
+from refold.runtime.stream.chunk_order import ChunkOrder, ChunkOrderBroken
+from refold.runtime.stream.chunks import (
     BlockEnd,
     BlockStart,
     Chunk,

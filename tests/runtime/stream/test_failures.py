@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.stream.failures import (
+from refold.runtime.stream.failures import (
     RETRYABLE,
     failure_from_error,
     failure_from_response,

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.json import Json
-from runtime.messages import Block, ReasoningBlock, TextBlock, ToolCallBlock, tool_calls
-from runtime.stream.assembler import Assembled, Assembler
-from runtime.stream.chunk_order import ChunkOrder
-from runtime.stream.chunks import (
+from refold.runtime.json import Json
+from refold.runtime.messages import Block, ReasoningBlock, TextBlock, ToolCallBlock, tool_calls
+from refold.runtime.stream.assembler import Assembled, Assembler
+from refold.runtime.stream.chunk_order import ChunkOrder
+from refold.runtime.stream.chunks import (
     BlockEnd,
     BlockStart,
     Chunk,
@@ -27,8 +27,8 @@ from runtime.stream.chunks import (
     Usage,
     UsageChunk,
 )
-from runtime.stream.failures import LlmFailure
-from runtime.wire.chat.decode import ChatDecoder
+from refold.runtime.stream.failures import LlmFailure
+from refold.runtime.wire.chat.decode import ChatDecoder
 
 DONE = b"data: [DONE]\n\n"
 USAGE = {"prompt_tokens": 10, "completion_tokens": 3}

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.errors import NotLosslessJson
-from runtime.header import EpochHeader, LlmCallConfig, ToolSchema
-from runtime.json import Json
-from runtime.messages import (
+from refold.runtime.errors import NotLosslessJson
+from refold.runtime.json import Json
+from refold.runtime.messages import (
     Block,
     Message,
     Provenance,
@@ -22,11 +21,12 @@ from runtime.messages import (
     ToolCallBlock,
     ToolResultBlock,
 )
-from runtime.request import Request
-from runtime.wire.chat import CHAT
-from runtime.wire.chat import encode as chat
-from runtime.wire.format import ExtraRefused
-from runtime.wire.request_encoder import encode_request
+from refold.runtime.request import Request
+from refold.runtime.request_header import EpochHeader, LlmCallConfig, ToolSchema
+from refold.runtime.wire.chat import CHAT
+from refold.runtime.wire.chat import encode as chat
+from refold.runtime.wire.format import ExtraRefused
+from refold.runtime.wire.request_encoder import encode_request
 
 CONFIG = LlmCallConfig("acme", model="m-1")
 CALL = ToolCallBlock("c1", "read", '{"path": "a"}')

@@ -15,9 +15,9 @@ import orjson
 import pytest
 from hypothesis import given, settings
 
-from runtime.audit import RequestAudit
-from runtime.envelope import decode_line, draft
-from runtime.events import (
+from refold.runtime.audit import RequestAudit
+from refold.runtime.envelope import decode_line, draft
+from refold.runtime.events import (
     AssistantMessage,
     RequestSealed,
     StepEnd,
@@ -25,8 +25,8 @@ from runtime.events import (
     ToolResult,
     UserMessage,
 )
-from runtime.header import EpochHeader, LlmCallConfig, RequestHeader
-from runtime.messages import (
+from refold.runtime.history import History
+from refold.runtime.messages import (
     USER,
     Message,
     TextBlock,
@@ -34,13 +34,13 @@ from runtime.messages import (
     ToolResultBlock,
     tool_calls,
 )
-from runtime.prefix import common_prefix
-from runtime.request import Request
-from runtime.session import Session
-from runtime.wire.chat import CHAT, CHAT_1
-from runtime.wire.format import WireFormat
-from runtime.wire.formats import FORMATS
-from runtime.wire.request_encoder import RequestEncoder, encode_request
+from refold.runtime.prefix import common_prefix
+from refold.runtime.request import Request
+from refold.runtime.request_header import EpochHeader, LlmCallConfig, RequestHeader
+from refold.runtime.wire.chat import CHAT, CHAT_1
+from refold.runtime.wire.format import WireFormat
+from refold.runtime.wire.known_formats import FORMATS
+from refold.runtime.wire.request_encoder import RequestEncoder, encode_request
 
 HEADER = EpochHeader(LlmCallConfig("p", model="m"), "S")
 
@@ -183,7 +183,7 @@ def test_whole_steps_leave_nothing_unfinished_and_each_body_begins_the_next(
 def test_an_account_of_stored_events_reaches_the_digests_of_the_codec_that_the_seal_names(
     codec: str,
 ) -> None:
-    session = Session()
+    session = History()
     session.append(draft(UserMessage((TextBlock("go"),), USER)), 0)
     session.append(draft(RequestHeader(HEADER, "initial")), 0)
     calls = tuple(ToolCallBlock(one, "look", "{}") for one in "abc")

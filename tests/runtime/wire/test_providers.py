@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.stream.failures import LlmFailure
-from runtime.wire.providers import (
+from refold.runtime.stream.failures import LlmFailure
+from refold.runtime.wire.providers import (
     BUILT_IN,
     InvalidProvider,
     Provider,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.wire.sse import SseEvent, SseSplitter
+from refold.runtime.wire.sse import SseEvent, SseSplitter
 
 
 def split(*pieces: bytes) -> list[SseEvent]:

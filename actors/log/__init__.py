@@ -1,0 +1,1 @@
+"""The log of a live session: its only writer, the handle on it, who follows it."""

@@ -1,0 +1,1 @@
+"""What happens to a request: sealed, cleared, sent, and its answer written."""

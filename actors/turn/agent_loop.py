@@ -1,0 +1,217 @@
+"""The agent loop: the actor that drives one session, a turn at a time.
+
+What is said to a session goes to its log writer and nowhere else. The loop is only woken: it looks
+into the log for what is pending, so that it makes no difference who said it, how, and when.
+
+It knows nothing that the log does not say, so that a restart is the same thing as a resume. Beside
+the turn in hand it remembers one thing, which pending prompts have had a turn in this life: no log
+says that of a turn that failed before it claimed anything.
+
+What sets a turn off is found in the log and not carried in a mail:
+
+- a pending prompt, or steering that came too late for its turn, that has not had a turn in this
+  life. One whose turn was cancelled before it was claimed starts no second turn, since that is
+  what the cancel was for; it stays pending and joins the next;
+- an interrupted turn that had not answered, where the loop continues what an earlier life left: a
+  recovery turn, with no new input, at most `RECOVERIES` in a row;
+- nothing else. Injected context waits until somebody speaks.
+
+`Wake` carries no input: it says *look*. One that is lost in a crash loses nothing, since a
+restarted loop owes a turn to whatever is pending; two that come together are one look; and a full
+mailbox may refuse it, for whoever filled it has woken the loop.
+
+What ends the loop: its mailbox closes, or a cancel that disposes of it, after the turn in hand has
+written its end. A violation of the invariants is raised and not restarted: what was about to be
+sent would only be built again (docs/design/actors.md, "The agent loop").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+import trio
+
+from refold.actors.kernel import Ask, Mail, Mailbox, Message
+from refold.actors.log.session_log import SessionLog
+from refold.actors.turn.seams import StartSource
+from refold.actors.turn.step import LoopInstance
+from refold.actors.turn.turn import Cancel, open_turn, run_turn
+from refold.runtime.closing import INTERRUPTED, closers
+from refold.runtime.events import EndReason, Trigger
+from refold.runtime.messages import USER, Source
+
+RECOVERIES = 3
+"""How many recovery turns may follow one another, the restart limit of the loop."""
+
+
+class Loop:
+    """Stands for the agent loop in the types of what it is sent."""
+
+
+@attrs.frozen
+class Wake(Message[Loop]):
+    """Pending input may have come: look into the log.
+
+    With `asked` somebody waits for the turn of the entry at that seq, so it is owed one, also
+    where an earlier life of the session left it.
+    """
+
+    asked: int | None = None
+
+
+@attrs.frozen
+class WhenIdle(Ask[Loop, None]):
+    """Answered once every prompt has had a turn."""
+
+
+Request = Wake | WhenIdle
+
+
+class AgentLoop:
+    """Runs turns; `cancel` ends the one in hand.
+
+    Each start makes a new loop instance, which knows what the log says and nothing else. A prompt
+    starts a turn once: one that its turn did not get to claim, or that an earlier life of the
+    session left, stays pending and joins the next turn, unless the loop `continues`.
+    """
+
+    def __init__(
+        self,
+        log: SessionLog,
+        make_instance: Callable[[StartSource], LoopInstance],
+        source: StartSource,
+        *,
+        continues: bool,
+    ) -> None:
+        self._log, self._make_instance = log, make_instance
+        self._source: StartSource = source
+        self._continues = continues
+        self._instance = make_instance(source)
+        self._had_a_turn = set() if continues else self._pending_prompts()
+        self._cancel: Cancel | None = None
+        self._turn_over = trio.Event()
+        self._started = False
+        self._disposed = False
+        self.recovers = continues
+        """Whether an interrupted turn is about to get its recovery turn."""
+
+    @property
+    def running(self) -> bool:
+        """Whether a turn is open in the log: what comes now may join it."""
+        return self._log.live.answers.current is not None
+
+    def let_go(self) -> None:
+        """Drop what only another turn would need; for parking, once the loop has ended."""
+        self._instance.dispatch.let_go()
+
+    @property
+    def finishing(self) -> bool:
+        """Whether a turn has ended in the log and the loop is about to be done with it."""
+        return self._cancel is not None and not self.running
+
+    @property
+    def busy(self) -> bool:
+        """Whether a turn is in hand, its end not durable yet included, or about to be."""
+        return self._cancel is not None or self.running or self.recovers or bool(self._owed())
+
+    @property
+    def abandoned_threads(self) -> int:
+        return self._instance.runner.abandoned.count
+
+    async def cancel(self, reason: EndReason) -> None:
+        """Cancel the turn in hand and wait until its end is durable; without one, do nothing.
+
+        The reason `disposed` is the loop's end as well: what still waits starts no turn.
+        """
+        self._disposed = self._disposed or reason.kind == "disposed"
+        if self._cancel is not None:
+            self._cancel(reason)
+            await self._turn_over.wait()
+
+    async def run(self, mailbox: Mailbox[Request], *, task_status: trio.TaskStatus[None]) -> None:
+        """Serve the mailbox until it is closed or the loop disposed of.
+
+        Started again by its supervisor, it first closes the turn that the last life left open and
+        lets a recovery turn answer its input. Raises `InvariantViolation` to end the session.
+        """
+        mailbox.at_work()  # a recovery turn runs before any mail brings one
+        restarted, self._started = self._started, True
+        self.recovers = restarted or self._continues
+        if restarted:
+            self._instance = self._make_instance("resume")
+            self._had_a_turn = set()
+            left_open = closers(self._log.live.rules.standing, INTERRUPTED)
+            await self._log.append(*left_open, flush=True)
+        task_status.started()
+        if restarted or self._continues:
+            await self._recover()
+            await self._work([], mailbox)
+        async for mail in mailbox:
+            await self._work([mail], mailbox)
+            if self._disposed:
+                return
+
+    async def _recover(self) -> None:
+        """One turn without new input, for what an interrupted one took and did not answer."""
+        answers = self._log.live.answers
+        source = answers.interrupted()
+        while source is not None and answers.recoveries < RECOVERIES and not self._disposed:
+            await self._turn(Trigger("recovery", source))
+            source = answers.interrupted()
+        self.recovers = False
+        self._log.live.feed.wake()  # an interrupted turn may be the last word now
+
+    async def _work(self, mails: list[Mail[Request]], mailbox: Mailbox[Request]) -> None:
+        """Turns until every prompt has had one; then whoever waits for that is answered."""
+        waiting: list[Mail[Request]] = []
+        while not self._disposed:
+            for mail in (*mails, *iter(mailbox.receive_nowait, None)):
+                match mail.message:
+                    case Wake(asked=seq):
+                        if seq is not None and self._log.live.answers.turn_of(seq) is None:
+                            self._had_a_turn.discard(seq)
+                    case WhenIdle():
+                        waiting.append(mail)
+            mails = []
+            if not self._owed():
+                for mail in waiting:
+                    mail.answer(None)
+                return
+            await self._turn(Trigger("message", self._started_by()))
+
+    def _owed(self) -> set[int]:
+        """Pending entries that start a turn."""
+        return self._pending_prompts() - self._had_a_turn
+
+    def _pending_prompts(self) -> set[int]:
+        """Entries that set a turn off: prompts, and steering that came too late for its turn."""
+        pending = self._log.live.rules.inbox.pending
+        return {seq for seq, entry in pending.items() if entry.kind != "inject"}
+
+    def _pending_steering(self) -> set[int]:
+        pending = self._log.live.rules.inbox.pending
+        return {seq for seq, entry in pending.items() if entry.kind == "steer"}
+
+    async def _turn(self, trigger: Trigger) -> None:
+        cancel = Cancel(self._instance.options.budgets.max_seconds)
+        self._cancel, self._turn_over = cancel, trio.Event()
+        try:
+            offered = await open_turn(self._log, trigger)
+            if trigger.kind != "recovery":  # which takes no prompts
+                self._had_a_turn = set(offered)
+            progress = await run_turn(self._instance, cancel)
+        finally:
+            self._cancel = None
+            self._turn_over.set()
+            self._log.live.feed.wake()
+        if progress.stopped:
+            self._had_a_turn |= self._pending_steering()
+        if progress.violation is not None:
+            raise progress.violation
+
+    def _started_by(self) -> Source:
+        """Who sets the next turn off: the first of those whose input waits."""
+        entries = list(self._log.live.rules.inbox.pending.values())
+        speaking = [entry for entry in entries if entry.kind != "inject"] or entries
+        return speaking[0].source if speaking else USER

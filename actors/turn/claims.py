@@ -1,0 +1,143 @@
+"""Which inbox entries join a step, and what becomes of each.
+
+An entry that joins a step leaves the inbox with it, for its message cites it. One that may not pass
+leaves the inbox as blocked. So does one that a seam failed over, and so do the prompts of a turn
+that a seam ended before its first step: the turn's end tells them of the error, and if they stayed
+they would be judged again with whatever is said next, and fail it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from refold.actors.log.session_log import Claim, SessionLog
+from refold.actors.turn.seams import PromptView, Reject, Seams, Submit, consult
+from refold.runtime.envelope import draft
+from refold.runtime.errors import RuleBroken
+from refold.runtime.events import (
+    ContextMessage,
+    InboxQueued,
+    InboxRemoved,
+    PromptBlocked,
+    SteeringMessage,
+    UserMessage,
+)
+from refold.runtime.json import said_by
+from refold.runtime.messages import Block, Source
+
+WITHDRAWN = "every prompt was removed or edited before the model saw it"
+
+
+class AllRejected(Exception):
+    """No prompt that was due may pass; `reason` is the last block's, or `WITHDRAWN`."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+@attrs.define
+class DueEntries:
+    """Selects the entries of one step: prompts in the first, the others in every one."""
+
+    log: SessionLog
+    seams: Seams
+
+    async def claims(self, turn: int, *, first: bool) -> tuple[Claim, ...]:
+        """Judge what is due and say what it becomes; a blocked entry leaves the inbox here.
+
+        Raises `AllRejected` when there were prompts and none may pass, or none is left, and where
+        a turn went on for steering alone that may not pass.
+        """
+        pending = self.log.live.rules.inbox.pending
+        due = {seq: entry for seq, entry in pending.items() if entry.target == "step" or first}
+        rejected: str | None = None
+        found, prompts = [], 0
+        for seq, entry in due.items():
+            verdict = await self._judge(turn, seq, entry)
+            if isinstance(verdict, Reject):
+                rejected = verdict.reason
+            else:
+                prompts += entry.target == "turn"
+                found.append(_claim(seq, entry, verdict, turn))
+        if rejected is not None and not prompts and (first or self._answered(found)):
+            raise AllRejected(rejected)
+        if first and all(isinstance(claim.message, ContextMessage) for claim in found):
+            raise AllRejected(WITHDRAWN)
+        return tuple(found)
+
+    def _answered(self, found: list[Claim]) -> bool:
+        """Whether the model has said its last word and nothing new would come with a request."""
+        tally = self.log.live.answers.current
+        return not found and tally is not None and tally.answered
+
+    def still_pending(self, claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
+        """The claims whose entries nobody took back while seams had their say.
+
+        Raises `AllRejected` when there were prompts and none is left.
+        """
+        pending = self.log.live.rules.inbox.pending
+        left = tuple(claim for claim in claims if claim.queued_seq in pending)
+        if any(map(_is_prompt, claims)) and not any(map(_is_prompt, left)):
+            raise AllRejected(WITHDRAWN)
+        return left
+
+    async def _judge(self, turn: int, seq: int, entry: InboxQueued) -> Submit | Reject:
+        content: tuple[Block, ...] = entry.content
+        context: tuple[Block, ...] = ()
+        for seam in self.seams.prompt_submit:
+            view = PromptView(turn, seq, content, entry.source, entry.kind)
+            try:
+                verdict = await consult("prompt_submit", seam, view)
+            except Exception as error:
+                await self.block({seq: entry}, said_by(error))
+                raise
+            if isinstance(verdict, Reject):
+                await self.block({seq: entry}, verdict.reason)
+                return verdict
+            if verdict is not None:
+                content = content if verdict.content is None else verdict.content
+                context += verdict.context
+        return Submit(content, context)
+
+    def prompts(self) -> dict[int, InboxQueued]:
+        """The prompts that are pending now, by seq."""
+        pending = self.log.live.rules.inbox.pending
+        return {seq: entry for seq, entry in pending.items() if entry.target == "turn"}
+
+    async def block(self, entries: Mapping[int, InboxQueued], reason: str) -> None:
+        """Take entries out of the inbox as blocked; those that somebody took back are left out."""
+        inbox = self.log.live.rules.inbox
+        while left := {seq: one for seq, one in entries.items() if seq in inbox.pending}:
+            blocked = [PromptBlocked(one.content, one.source, reason) for one in left.values()]
+            removed = InboxRemoved(tuple(left), "rejected")
+            try:
+                await self.log.append(*map(draft, blocked), draft(removed))
+            except RuleBroken:
+                if all(seq in inbox.pending for seq in left):  # it was not for one that is gone
+                    raise
+
+
+def _is_prompt(claim: Claim) -> bool:
+    return isinstance(claim.message, UserMessage)
+
+
+def _claim(seq: int, entry: InboxQueued, verdict: Submit, turn: int) -> Claim:
+    content = entry.content if verdict.content is None else verdict.content
+    if not verdict.context:
+        return Claim(seq, _message(entry, content, turn))
+    context = ContextMessage(verdict.context, Source("plugin", plugin="prompt_submit"))
+    return Claim(seq, _message(entry, content, turn), (context,))
+
+
+def _message(
+    entry: InboxQueued, content: tuple[Block, ...], turn: int
+) -> UserMessage | SteeringMessage | ContextMessage:
+    match entry.kind:
+        case "prompt":
+            return UserMessage(content, entry.source)
+        case "steer":
+            return SteeringMessage(turn, content, entry.source)
+        case "inject":
+            return ContextMessage(content, entry.source)

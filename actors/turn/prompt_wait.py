@@ -1,0 +1,81 @@
+"""Waiting for the turn that answers a prompt.
+
+The wait follows the log and not the loop, so it outlives restarts and recovery turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from refold.actors.log.session_log import LogProgress
+from refold.actors.session_tree import RunningSession
+from refold.runtime.envelope import decode_line
+from refold.runtime.errors import Refused
+from refold.runtime.prompt_ledger import Turn, summarise
+from refold.runtime.storage.reader import LogReader
+
+
+@attrs.define(eq=False)
+class PromptRemoved(Refused):
+    """A prompt that left the inbox before a turn took it."""
+
+    seq: int
+    outcome: str
+
+    def __str__(self) -> str:
+        return f"the prompt at seq {self.seq} was {self.outcome} before a turn took it"
+
+
+@attrs.define(eq=False)
+class NoSuchPrompt(Refused):
+    """A seq at which this session queued no prompt; a fork does not answer inherited ones."""
+
+    seq: int
+
+    def __str__(self) -> str:
+        return f"no prompt of this session stands at seq {self.seq}; give the seq that it returned"
+
+
+@attrs.frozen(eq=False)
+class PromptWait:
+    """Waits over one opening of a session; `why` says what its end was."""
+
+    _opened: RunningSession
+    _feed: LogProgress
+    _open_reader: Callable[[], LogReader]
+    _why: Callable[[], Exception]
+
+    async def of(self, seq: int) -> Turn:
+        """The turn, as `Agent.ask` says; raises `PromptRemoved`, and why the session ended."""
+        live = self._opened.log.live
+        while True:
+            changed = self._feed.changed
+            if seq in live.answers.removed:
+                raise PromptRemoved(seq, live.answers.removed[seq])
+            turn = self._finished(seq)
+            if turn is not None:
+                return turn
+            if self._opened.stopped.is_set():
+                raise self._why()
+            await changed.wait()
+
+    def _finished(self, seq: int) -> Turn | None:
+        """The turn that took `seq`, once its end is durable and no recovery will follow it."""
+        live = self._opened.log.live
+        number = live.answers.turn_of(seq)
+        place = None if number is None else live.answers.place_of(number)
+        if number is None or place is None or live.durable_seq < place[1]:
+            return None
+        turn = live.answers.finished(number) or self._read_turn(*place)
+        coming = turn.reason.kind == "interrupted" and self._opened.loop.recovers
+        return None if coming else turn
+
+    def _read_turn(self, start: int, end: int) -> Turn:
+        reader = self._open_reader()
+        try:
+            records = [record for record in reader.read_new() if start <= record.seq <= end]
+            return summarise(decode_line(record.encoded) for record in records)
+        finally:
+            reader.close()

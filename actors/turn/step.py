@@ -1,0 +1,177 @@
+"""One step of a turn: what one model call needs, in the one right order.
+
+Input is judged before anything is claimed, history may be rewritten until the boundary is taken,
+and the header is owed after it (docs/design/actors.md, "One step").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Literal, TypeAlias
+
+from refold.actors.kernel import ActorCrashed, ActorStopped
+from refold.actors.log.seam_log import SeamLog
+from refold.actors.log.session_log import Claim, SessionLog, StepBoundary
+from refold.actors.request.answer_writer import Answer
+from refold.actors.request.dispatch import Dispatch
+from refold.actors.turn.claims import AllRejected, DueEntries
+from refold.actors.turn.options import Options
+from refold.actors.turn.seams import GoOn, StartSource, StepView, TurnView, consult
+from refold.actors.turn.tool_calls import ToolRunner
+from refold.runtime import typed_json
+from refold.runtime.envelope import Draft, draft
+from refold.runtime.errors import Broken, RuleBroken
+from refold.runtime.events import AssistantMessage, InboxQueued
+from refold.runtime.json import said_by
+from refold.runtime.messages import Message, Source, TextBlock, tool_calls
+from refold.runtime.request_header import EpochHeader, LlmCallConfig, RequestHeader
+from refold.runtime.storage.reader import LogReader
+from refold.runtime.stream.failures import Failure, LlmFailure
+
+HeaderReason: TypeAlias = Literal["initial", "resume", "change"]
+
+GoesOn: TypeAlias = Literal["yes", "no", "stopped"]
+"""Whether a turn takes another step; `stopped` when `turn_stop` ended it for good."""
+
+
+class LoopInstance:
+    """One life of an agent loop over a session.
+
+    Its only private state: the frozen session prefix, and what it did once already. Everything
+    else is read from the log.
+    """
+
+    def __init__(
+        self,
+        log: SessionLog,
+        dispatch: Dispatch,
+        options: Options,
+        source: StartSource,
+        open_reader: Callable[[], LogReader],
+    ) -> None:
+        self.log, self.dispatch, self.options = log, dispatch, options
+        self._seam_log = SeamLog(log, open_reader)
+        self.runner = ToolRunner(log, {tool.name: tool for tool in options.tools}, options.seams)
+        self._due = DueEntries(log, options.seams)
+        self._source: StartSource | None = source
+        self._prefix: tuple[Message, ...] | None = None
+        self._anchored = False
+
+    async def step(self, turn: int, context: list[Draft], *, prompts: bool) -> Answer:
+        """One model call and its tool calls; all but `step/end` is appended when it returns.
+
+        With `prompts` pending prompts join it. Extra context of tools is added to `context` as it
+        comes, for after all results. Raises `AllRejected`, `LlmFailure`, `InvariantViolation`,
+        and what a seam or an append raises; before the step is open, that takes the prompts of the
+        turn out of the inbox, since its end is theirs.
+        """
+        mine = self._due.prompts() if prompts else {}
+        try:
+            await self._session_start()
+            claims = await self._due.claims(turn, first=prompts)
+            prefix = await self._session_prefix()
+            await self._pre_step(turn, prefix, claims)
+            boundary = await self._open_step(turn, claims)
+        except AllRejected:
+            raise
+        except Exception as error:
+            with suppress(Broken, ActorCrashed, ActorStopped):  # the error says more
+                await self._due.block(mine, said_by(error))
+            raise
+        await self._write_header(await self._call_config(), prefix)
+        answer = await self.dispatch.dispatch(boundary)
+        if answer.finish == "content-filter":
+            text = "the provider withheld its answer; ask in another way"
+            raise LlmFailure(Failure("CONTENT_FILTER", text))
+        await self.runner.run(boundary, answer.message, context)
+        return answer
+
+    async def goes_on(self, turn: int, message: AssistantMessage) -> GoesOn:
+        """Whether another step follows: calls and steering say yes, the seams have the last word.
+
+        A stop by `turn_continuation` gives way to steering that came meanwhile; one by
+        `turn_stop` does not.
+        """
+        seams, log = self.options.seams, self.log
+        going_on = bool(tool_calls(message.content)) or self._waits()
+        for seam in seams.turn_continuation:
+            view = TurnView(self._seam_log, turn, message.step, message, going_on)
+            verdict = await consult("turn_continuation", seam, view)
+            if isinstance(verdict, GoOn) and self._may_step():
+                source = Source("plugin", plugin="turn_continuation")
+                entry = InboxQueued("step", "steer", (TextBlock(verdict.text),), source)
+                await log.append(draft(entry))
+            going_on = going_on if verdict is None else isinstance(verdict, GoOn)
+        going_on = going_on or self._waits()
+        for stop in seams.turn_stop:
+            view = TurnView(self._seam_log, turn, message.step, message, going_on)
+            if await consult("turn_stop", stop, view):
+                return "stopped"
+        return "yes" if going_on else "no"
+
+    def _may_step(self) -> bool:
+        # Steering that a spent turn leaves starts the next turn: a seam would go on for ever.
+        tally = self.log.live.answers.current
+        return tally is None or self.options.budgets.spent(tally) is None
+
+    def _waits(self) -> bool:
+        pending = self.log.live.rules.inbox.pending
+        return any(entry.target == "step" for entry in pending.values())
+
+    async def _session_start(self) -> None:
+        source, self._source = self._source, None
+        if source is not None:
+            for seam in self.options.seams.session_start:
+                await consult("session_start", seam, self._seam_log, source)
+
+    async def _session_prefix(self) -> tuple[Message, ...]:
+        if self._prefix is None:
+            composed: list[Message] = []
+            for seam in self.options.seams.session_prefix:
+                composed += await consult("session_prefix", seam, self._seam_log)
+            self._prefix = tuple(composed)
+        return self._prefix
+
+    async def _pre_step(
+        self, turn: int, prefix: tuple[Message, ...], claims: tuple[Claim, ...]
+    ) -> None:
+        options = self.options
+        view = StepView(self._seam_log, turn, options.system, options.schemas(), prefix, claims)
+        for seam in options.seams.pre_step:
+            await consult("pre_step", seam, view)
+
+    async def _open_step(self, turn: int, claims: tuple[Claim, ...]) -> StepBoundary:
+        """Open the step with the claims whose entries are pending still."""
+        while True:
+            try:
+                return await self.log.open_step(turn, claims)
+            except RuleBroken:
+                left = self._due.still_pending(claims)
+                if left == claims:
+                    raise
+                claims = left
+
+    async def _call_config(self) -> LlmCallConfig:
+        folded = self.log.live.session.header
+        config = folded.config if self._anchored and folded is not None else self.options.config
+        for seam in self.options.seams.request:
+            config = await consult("request", seam, config)
+        return config
+
+    async def _write_header(self, config: LlmCallConfig, prefix: tuple[Message, ...]) -> None:
+        """Write the header that is owed: always the instance's first, later only a changed one."""
+        header = EpochHeader(config, self.options.system, self.options.schemas(), prefix)
+        folded = self.log.live.session.header
+        reason = self._reason(header, folded)
+        if reason is not None:
+            made = draft(RequestHeader(header, reason))
+            self.dispatch.check(header)  # one that no request can hold must not be logged
+            await self.log.append(made)
+            self._anchored = True
+
+    def _reason(self, header: EpochHeader, folded: EpochHeader | None) -> HeaderReason | None:
+        if not self._anchored:
+            return "initial" if folded is None else "resume"
+        same = typed_json.canonical(header) == typed_json.canonical(folded)
+        return None if same else "change"

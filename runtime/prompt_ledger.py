@@ -1,0 +1,216 @@
+"""What turns came to, and which turn answered which inbox entry.
+
+Folds of committed events; in a fork the inherited part has neither entries nor turns to answer.
+
+An entry goes one of these ways, and whoever waits for its answer waits for whichever it is:
+
+    queued --+-- a message of a turn cites it ------------------> that turn answers it
+             +-- a turn that it was offered to ends without it -> that turn answers it, for now
+             +-- inbox/removed, rejected, inside a turn --------> that turn answers it
+             `-- inbox/removed, cancelled or edited ------------> nobody will
+
+A turn is offered what is pending at its `turn/start`. Where it ends before it could claim an entry
+(it was cancelled early, say), nothing may ever start another turn for that entry, and its asker
+would wait for ever; so it has had its turn. It stays pending all the same, and a later turn that
+does claim it becomes its answer.
+
+An interrupted turn is no answer to what it was only offered, and hands what it had claimed to the
+recovery turn that follows. That one is offered nothing: it takes no new input. `recoveries` counts
+such turns in a row, so that input which ends the program each time is not tried for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from refold.runtime.envelope import Event
+from refold.runtime.events import (
+    SURFACE,
+    AssistantMessage,
+    EndReason,
+    InboxQueued,
+    InboxRemoved,
+    Trigger,
+    TurnEnd,
+    TurnStart,
+)
+from refold.runtime.messages import Source, text_of, tool_calls
+from refold.runtime.stream.chunks import Usage
+
+
+@attrs.frozen
+class Turn:
+    """A finished turn: the model's last visible text, why it ended, what it used, where it stands.
+
+    `usage` is the sum over its steps, `end_seq` the seq of its `turn/end`.
+    """
+
+    turn: int
+    text: str
+    reason: EndReason
+    usage: Usage
+    end_seq: int
+    start_seq: int
+
+
+@attrs.define
+class Tally:
+    """A turn that is not over yet."""
+
+    turn: int
+    start_seq: int
+    trigger: Trigger
+    text: str = ""
+    usage: Usage = attrs.field(factory=Usage)
+    step: int = 0
+    claimed: list[int] = attrs.field(factory=list)
+    offered: frozenset[int] = frozenset()
+    answered: bool = False
+
+    def see(self, message: AssistantMessage) -> None:
+        self.step = message.step
+        self.text = text_of(message.content)
+        self.usage = add_usage(self.usage, message.usage or Usage())
+        self.answered = not message.interrupted and not tool_calls(message.content)
+
+    def end(self, reason: EndReason, seq: int) -> Turn:
+        return Turn(self.turn, self.text, reason, self.usage, seq, self.start_seq)
+
+
+def add_usage(one: Usage, other: Usage) -> Usage:
+    """The sum of two counts; what neither reported stays absent."""
+    pairs = zip(attrs.astuple(one), attrs.astuple(other), strict=True)
+    return Usage(*(None if a is None and b is None else (a or 0) + (b or 0) for a, b in pairs))
+
+
+class PromptLedger:
+    """The live fold: the turn in hand, and for each entry the turn that took it.
+
+    An interrupted turn hands its entries to the recovery turn that follows it.
+    """
+
+    KEPT = 64
+    """How many finished turns are kept whole; older ones are read from the log again."""
+
+    def __init__(self, seed_length: int = 0) -> None:
+        self._seed_length = seed_length
+        self._taken_by: dict[int, int] = {}
+        self._unclaimed: set[int] = set()
+        self._places: dict[int, tuple[int, int]] = {}
+        self._finished: dict[int, Turn] = {}
+        self._last: Tally | None = None
+        self.current: Tally | None = None
+        self.removed: dict[int, str] = {}
+        self.recoveries = 0
+        """How many of the last turns were recovery turns, one after the other."""
+
+    def apply(self, event: Event) -> None:
+        if event.seq < self._seed_length:
+            return
+        match event.data if event.type in _FOLLOWED else None:
+            case TurnStart(turn=turn, trigger=trigger):
+                self._start(turn, trigger, event.seq)
+            case TurnEnd(reason=reason):
+                self._end(reason, event.seq)
+            case AssistantMessage() as message if self.current is not None:
+                self.current.see(message)
+            case InboxQueued():
+                self._unclaimed.add(event.seq)
+            case InboxRemoved(queued_seqs=seqs, outcome=outcome):
+                self._remove(seqs, outcome)
+        if self.current is not None and event.type in SURFACE:
+            self._take(event.source_event_seqs or ())
+
+    def _start(self, turn: int, trigger: Trigger, seq: int) -> None:
+        recovery = trigger.kind == "recovery"  # it takes no prompt but those of the last turn
+        offered = frozenset[int]() if recovery else frozenset(self._unclaimed)
+        self.current = Tally(turn, seq, trigger, offered=offered)
+        recovers = recovery and self._last is not None
+        self.recoveries = self.recoveries + 1 if recovers else 0
+        if recovers and self._last is not None:
+            self._claim(self._last.claimed)
+
+    def _take(self, seqs: Iterable[int]) -> None:
+        assert self.current is not None
+        before = len(self.current.claimed)
+        self._claim(seqs)
+        if len(self.current.claimed) > before:
+            self.current.answered = False
+
+    def _claim(self, seqs: Iterable[int]) -> None:
+        assert self.current is not None
+        for seq in seqs:
+            if seq in self._unclaimed or seq in self._taken_by:
+                self._unclaimed.discard(seq)
+                self._taken_by[seq] = self.current.turn
+                self.current.claimed.append(seq)
+
+    def _remove(self, seqs: tuple[int, ...], outcome: str) -> None:
+        if outcome == "rejected" and self.current is not None:
+            self._claim(seqs)
+        else:
+            self._unclaimed.difference_update(seqs)
+            self.removed.update(dict.fromkeys(seqs, outcome))
+
+    def _end(self, reason: EndReason, seq: int) -> None:
+        if self.current is None:
+            return
+        turn = self.current.end(reason, seq)
+        if reason.kind != "interrupted":  # what it could not claim had its turn
+            for entry in self.current.offered & self._unclaimed:
+                self._taken_by.setdefault(entry, turn.turn)
+        self._places[turn.turn] = (turn.start_seq, turn.end_seq)
+        self._finished[turn.turn] = turn
+        self._finished.pop(turn.turn - self.KEPT, None)
+        self._last, self.current = self.current, None
+
+    def turn_of(self, queued_seq: int) -> int | None:
+        """The turn that took an entry, or that ended before it could; None while none has.
+
+        For example: turn 3 is cancelled before it claims the prompt at seq 40, so 3 is the answer
+        here. The prompt stays pending; once turn 4 claims it, the answer is 4.
+        """
+        return self._taken_by.get(queued_seq)
+
+    def knows(self, queued_seq: int) -> bool:
+        """Whether an entry of this session stands at that seq, taken, pending or removed."""
+        places = (self._taken_by, self._unclaimed, self.removed)
+        return any(queued_seq in place for place in places)
+
+    def place_of(self, turn: int) -> tuple[int, int] | None:
+        """The seqs of a finished turn's start and end."""
+        return self._places.get(turn)
+
+    def finished(self, turn: int) -> Turn | None:
+        """A finished turn, if it is among those that are kept."""
+        return self._finished.get(turn)
+
+    def interrupted(self) -> Source | None:
+        """The source of the last turn if it was interrupted before it answered what it took."""
+        if self.current is not None or self._last is None or not self._last.claimed:
+            return None
+        last = self._finished[self._last.turn]
+        if self._last.answered:
+            return None
+        return self._last.trigger.source if last.reason.kind == "interrupted" else None
+
+
+_FOLLOWED = frozenset(
+    {"turn/start", "turn/end", "assistant/message", "inbox/queued", "inbox/removed"}
+)
+
+
+def summarise(events: Iterable[Event]) -> Turn:
+    """A finished turn from its own events, `turn/start` to `turn/end`."""
+    tally: Tally | None = None
+    for event in events:
+        match event.data:
+            case TurnStart(turn=turn, trigger=trigger):
+                tally = Tally(turn, event.seq, trigger)
+            case AssistantMessage() as message if tally is not None:
+                tally.see(message)
+            case TurnEnd(reason=reason) if tally is not None:
+                return tally.end(reason, event.seq)
+    raise AssertionError("these are not the events of one finished turn")
