@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
-from pathlib import Path
+import sys
 from typing import TYPE_CHECKING, Any
+
+import attrs
 
 if TYPE_CHECKING:
     from refold.actors.agent import Agent as Agent
@@ -138,20 +139,19 @@ def __getattr__(name: str) -> Any:
     home = importlib.import_module(_HOMES[name])
     found = getattr(home, "open_runtime" if name == "open" else name)
     globals()[name] = found
+    _name_loaded_classes()
     return found
 
 
-def _refuse_shadowed_packages() -> None:
-    """`runtime` and `actors` are common names; say so when another module hides one of ours."""
-    for name in ("runtime", "actors"):
-        spec = importlib.util.find_spec(name)
-        found = "nothing" if spec is None or spec.origin is None else spec.origin
-        beside = Path(__file__).parent.parent / name / "__init__.py"
-        if not Path(found).exists() or not beside.samefile(found):
-            raise ImportError(
-                f"refold needs its own package {name!r} at {beside}, but Python finds {found}; "
-                "rename or move that module"
-            )
+def _name_loaded_classes() -> None:
+    """Let every public class that is loaded by now say `refold` as its module.
 
-
-_refuse_shadowed_packages()
+    So tracebacks and reprs show the names that users import. Annotations are resolved first:
+    later they would be looked up here, where they are not.
+    """
+    for name, home in _HOMES.items():
+        found = getattr(sys.modules.get(home), name, None)
+        if isinstance(found, type) and found.__module__ != __name__:
+            if "__attrs_attrs__" in vars(found):
+                attrs.resolve_types(found)
+            found.__module__ = __name__

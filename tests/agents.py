@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, Literal
 
 import orjson
 
 import refold
+from refold.actors.kernel import Spec, Supervisor
+from refold.actors.log.log_writer import log_writer
+from refold.actors.log.session_log import LiveLog, SessionLog
 from refold.actors.request.dispatch import Dispatch
 from refold.actors.request.model import Model, Stream, Uncleared
 from refold.actors.request.script import Script
-from refold.actors.stores import Store
+from refold.actors.stores import Grant, Store
 from refold.runtime.envelope import Event, decode_line
+from refold.runtime.events import Owner
 from refold.runtime.request_header import RequestHeader
 from refold.runtime.rules import broken_rules
 from refold.runtime.verify import verify_requests
@@ -94,3 +100,12 @@ def sent(script: Script, request: int = -1) -> list[str]:
 def dispatch_of(agent: refold.Agent) -> Dispatch:
     """The live dispatch, for tests that break it on purpose."""
     return agent._opened.loop._instance.dispatch
+
+
+async def start_writer(
+    tree: Supervisor, live: LiveLog, grant: Grant, owner: Owner, clock: Callable[[], int]
+) -> SessionLog:
+    """A log writer of its own, and the handle on its log."""
+    run = partial(log_writer, live=live, grant=grant, owner=owner, clock=clock)
+    ref = await tree.start(run, spec=Spec("log"))
+    return SessionLog(live, ref)

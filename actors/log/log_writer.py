@@ -29,6 +29,7 @@ from refold.actors.log.session_log import (
     Queue,
     Queued,
     StepBoundary,
+    WriterMail,
 )
 from refold.actors.stores import Grant
 from refold.runtime.closing import INTERRUPTED, closers
@@ -48,11 +49,9 @@ from refold.runtime.rules.inbox import KeyUsed
 
 _log = logging.getLogger("refold")
 
-Request = Append | Queue | BeginStep | Flush | GiveBack
-
 
 async def log_writer(
-    mailbox: Mailbox[Request],
+    mailbox: Mailbox[WriterMail],
     live: LiveLog,
     grant: Grant,
     owner: Owner,
@@ -141,7 +140,7 @@ class _Writer:
             made[-1] = draft(TurnEnd(made[-1].data.turn, reason))
         return made
 
-    def handle(self, mail: Mail[Request]) -> None:
+    def handle(self, mail: Mail[WriterMail]) -> None:
         """Do what one request asks; its refusal goes to its sender, a broken store to everybody."""
         try:
             match mail.message:

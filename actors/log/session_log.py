@@ -7,6 +7,7 @@ The code of users gets another handle, `refold.actors.log.seam_log`, which hands
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 import attrs
 import trio
@@ -97,6 +98,10 @@ class GiveBack(Message[Writer]):
     """When the mailbox closes, say this of why the log is given back."""
 
     reason: str
+
+
+WriterMail: TypeAlias = Append | Queue | BeginStep | Flush | GiveBack
+"""What the log writer is sent."""
 
 
 def _raise(interrupt: KeyboardInterrupt) -> None:
@@ -195,7 +200,7 @@ class LiveLog:
 class SessionLog:
     """Append, queue, open steps, flush and observe one session's log."""
 
-    def __init__(self, live: LiveLog, writer: Ref[Append | BeginStep | Flush]) -> None:
+    def __init__(self, live: LiveLog, writer: Ref[WriterMail]) -> None:
         self.live = live
         self._writer = writer
 

@@ -1,6 +1,6 @@
 """A model over HTTP: exact bytes out, and the answer that comes back as a stream.
 
-httpx2 keeps no limit of its own here: every wait is bounded by a deadline of `refold.actors.request.http_stream`.
+httpx2 keeps no limit of its own here: every wait is bounded by a deadline of `http_stream`.
 Whatever goes wrong on the way is one `LlmFailure`.
 """
 

@@ -19,9 +19,9 @@ import trio.testing
 
 import refold
 from refold import Say, Script
-from refold.actors.kernel import Spec, open_supervisor
+from refold.actors.kernel import Ref, Spec, open_supervisor
 from refold.actors.log.session_log import StepBoundary
-from refold.actors.request.invariants import Clear, Evidence, InvariantViolation, invariants
+from refold.actors.request.invariants import Clear, Evidence, InvariantViolation, Report, invariants
 from refold.actors.stores import Store, open_store
 from refold.runtime.envelope import Draft, Event, draft
 from refold.runtime.events import RequestSealed
@@ -113,7 +113,7 @@ async def violation(
             keep_report,
         )
         checker = partial(invariants, evidence=evidence, full=mode == "full")
-        actor = await tree.start(checker, spec=Spec("invariants"))
+        actor: Ref[Clear | Report] = await tree.start(checker, spec=Spec("invariants"))
         try:
             cleared = await actor.ask(offer.clear)
         except InvariantViolation as refused:
@@ -311,7 +311,7 @@ async def test_every_reader_is_closed_and_a_long_log_is_read_in_slices(
 
     async with open_supervisor("s") as tree, trio.open_nursery() as nursery:
         evidence = Evidence("s", open_reader, lambda: offer.clear.durable_seq, lambda _n, _c: None)
-        actor = await tree.start(
+        actor: Ref[Clear | Report] = await tree.start(
             partial(invariants, evidence=evidence, full=True), spec=Spec("invariants")
         )
         nursery.start_soon(others)

@@ -7,7 +7,6 @@ import math
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,8 +16,7 @@ import trio
 
 import refold
 from refold import Say, Script
-from refold.actors.kernel import ActorCrashed, Spec, open_supervisor
-from refold.actors.log.log_writer import log_writer
+from refold.actors.kernel import ActorCrashed, open_supervisor
 from refold.actors.log.session_log import LiveLog, SessionLog
 from refold.actors.stores import EmbeddedStore, open_store
 from refold.actors.stores.committer import SIDE_BY_SIDE
@@ -30,6 +28,7 @@ from refold.runtime.storage.jsonl.file_rounds import WHOLE_FILE_SYSTEM, FileRoun
 from refold.runtime.storage.jsonl.folder import JsonlFolder
 from refold.runtime.storage.port import OS, Port
 from refold.runtime.storage.session_header import SessionHeader
+from tests.agents import start_writer
 
 TODO = draft(TodoWrite(()))
 OWNER = Owner("test", 1, "boot")
@@ -71,11 +70,7 @@ async def writing(store: EmbeddedStore, session_id: str) -> AsyncIterator[Sessio
     grant = await store.create(SessionHeader(session_id, 0))
     live = LiveLog(session_id, 0)
     async with open_supervisor(session_id) as tree:
-        ref = await tree.start(
-            partial(log_writer, live=live, grant=grant, owner=OWNER, clock=lambda: 7),
-            spec=Spec("log"),
-        )
-        yield SessionLog(live, ref)
+        yield await start_writer(tree, live=live, grant=grant, owner=OWNER, clock=lambda: 7)
 
 
 @asynccontextmanager

@@ -18,9 +18,8 @@ import attrs
 import orjson
 import pytest
 
-import actors
-import refold
-import runtime
+import refold.actors
+import refold.runtime
 from refold import Say, Script
 from refold.runtime.envelope import draft
 from refold.runtime.events import UserMessage
@@ -86,8 +85,9 @@ def count_inits(cost: Cost) -> Callable[[FrameType, str, Any], None]:
 
     Nor those of the stores: how many rounds the committer makes of a turn is a matter of timing.
     """
-    generated = ("<attrs generated methods runtime.", "<attrs generated methods actors.")
-    written = tuple(str(Path(package.__file__ or "").parent) for package in (runtime, actors))
+    packages = (refold.runtime, refold.actors)
+    generated = tuple(f"<attrs generated methods {package.__name__}." for package in packages)
+    written = tuple(str(Path(package.__file__ or "").parent) for package in packages)
 
     def profile(frame: FrameType, event: str, _argument: Any) -> None:
         code = frame.f_code

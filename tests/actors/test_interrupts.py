@@ -20,13 +20,13 @@ import attrs
 import pytest
 import trio
 
-import actors
 import refold
+import refold.actors
 from refold import Call, Say, Script
 from refold.actors.stores import Store, open_store
 from tests.agents import assert_within_rules, stored_events
 
-OURS = (str(Path(actors.__file__).parent), str(Path(refold.__file__).parent))
+OURS = (str(Path(refold.actors.__file__).parent), str(Path(refold.__file__).parent))
 LINES_IN_CI = 60
 """How many of the lines are struck in the everyday run; by hand it is each."""
 

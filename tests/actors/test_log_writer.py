@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 import attrs
@@ -14,8 +13,8 @@ import trio
 
 import refold
 from refold import Script
-from refold.actors.kernel import ActorCrashed, Mail, Spec, open_supervisor
-from refold.actors.log.log_writer import _Writer, log_writer
+from refold.actors.kernel import ActorCrashed, Mail, open_supervisor
+from refold.actors.log.log_writer import _Writer
 from refold.actors.log.session_log import Claim, LiveLog, SessionLog
 from refold.actors.request.script import Call, Say
 from refold.actors.stores import Grant, Store, open_store
@@ -38,7 +37,7 @@ from refold.runtime.messages import USER, Source, TextBlock, text_of
 from refold.runtime.request import rebuild_request
 from refold.runtime.storage.errors import LogFailed
 from refold.runtime.storage.session_header import SessionHeader
-from tests.agents import assert_within_rules, read_events, read_file, stored_events
+from tests.agents import assert_within_rules, read_events, read_file, start_writer, stored_events
 
 TODO = draft(TodoWrite(()))
 OWNER = Owner("test", 1, "boot")
@@ -60,11 +59,7 @@ async def writing(store: Store, session_id: str = "s") -> AsyncIterator[SessionL
     grant = await (store.acquire(session_id) if known else store.create(header))
     live = LiveLog(session_id, grant.header.seed_length or 0)
     async with open_supervisor(session_id) as tree:
-        ref = await tree.start(
-            partial(log_writer, live=live, grant=grant, owner=OWNER, clock=lambda: 7),
-            spec=Spec("log"),
-        )
-        yield SessionLog(live, ref)
+        yield await start_writer(tree, live=live, grant=grant, owner=OWNER, clock=lambda: 7)
 
 
 def stored(store: Store) -> list[Event]:
@@ -250,11 +245,7 @@ async def test_flushes_that_wait_together_share_one_sync_and_appends_go_on_meanw
     held: Any = HeldGrant(await store.create(SessionHeader("s", 0)))
     live = LiveLog("s", 0)
     async with open_supervisor("s") as tree:
-        ref = await tree.start(
-            partial(log_writer, live=live, grant=held, owner=OWNER, clock=lambda: 7),
-            spec=Spec("log"),
-        )
-        log = SessionLog(live, ref)
+        log = await start_writer(tree, live=live, grant=held, owner=OWNER, clock=lambda: 7)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lambda: log.append(TODO, flush=True))
             await trio.testing.wait_all_tasks_blocked()
@@ -274,11 +265,7 @@ async def test_a_cancelled_flush_withdraws_nothing() -> None:
     held: Any = HeldGrant(await store.create(SessionHeader("s", 0)))
     live = LiveLog("s", 0)
     async with open_supervisor("s") as tree:
-        ref = await tree.start(
-            partial(log_writer, live=live, grant=held, owner=OWNER, clock=lambda: 7),
-            spec=Spec("log"),
-        )
-        log = SessionLog(live, ref)
+        log = await start_writer(tree, live=live, grant=held, owner=OWNER, clock=lambda: 7)
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(lambda: log.append(TODO, flush=True))
@@ -298,11 +285,7 @@ async def test_a_failed_sync_fails_whoever_waits_and_ends_the_writer() -> None:
     live = LiveLog("s", 0)
     with pytest.raises(LogFailed):
         async with open_supervisor("s") as tree:
-            ref = await tree.start(
-                partial(log_writer, live=live, grant=held, owner=OWNER, clock=lambda: 7),
-                spec=Spec("log"),
-            )
-            log = SessionLog(live, ref)
+            log = await start_writer(tree, live=live, grant=held, owner=OWNER, clock=lambda: 7)
             with trio.CancelScope(shield=True):
                 with pytest.raises(LogFailed):
                     await log.append(TODO, flush=True)

@@ -5,16 +5,14 @@ The reference's own session accepts all of these events; the log writer must not
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import attrs
 import orjson
 import pytest
 
-from refold.actors.kernel import Spec, open_supervisor
-from refold.actors.log.log_writer import log_writer
-from refold.actors.log.session_log import LiveLog, SessionLog
+from refold.actors.kernel import open_supervisor
+from refold.actors.log.session_log import LiveLog
 from refold.actors.stores import open_store
 from refold.runtime.envelope import Draft, Event, Replace, decode_line, parse_draft
 from refold.runtime.errors import RuleBroken
@@ -22,6 +20,7 @@ from refold.runtime.events import Owner
 from refold.runtime.rules import broken_rules
 from refold.runtime.storage.session_header import SessionHeader
 from tests import golden
+from tests.agents import start_writer
 
 FIRST_BROKEN = {
     13: (4, 11),
@@ -151,11 +150,7 @@ async def test_the_writer_refuses_exactly_the_first_event_that_breaks_a_rule(num
     grant = await open_store("memory:").create(SessionHeader("golden", 0))
     owner = Owner("test", 1, "boot")
     async with open_supervisor("golden") as tree:
-        ref = await tree.start(
-            partial(log_writer, live=live, grant=grant, owner=owner, clock=lambda: 0),
-            spec=Spec("log"),
-        )
-        log = SessionLog(live, ref)
+        log = await start_writer(tree, live=live, grant=grant, owner=owner, clock=lambda: 0)
         for event in entry["events"]:
             if first is not None and event["seq"] == first[1]:
                 with pytest.raises(RuleBroken) as refused:

@@ -1,4 +1,4 @@
-"""Chat completions, the wire that most servers speak; see `refold.runtime.wire.format` for what it is.
+"""Chat completions, the wire that most servers speak; `wire.format` says what a format is.
 
 - `chat/1` writes the results of a step in the order in which they were logged;
 - `chat/2` writes them in the order of the calls.
