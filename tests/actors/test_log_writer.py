@@ -326,5 +326,5 @@ async def test_a_text_turn_costs_six_asks_and_two_syncs_and_a_header_one_ask_mor
         durable = []
         agent.log.observe(lambda _event: durable.append(agent.log.live.durable_seq))
         await agent.ask("second")
-        assert asks == ["Queue", "Append", "OpenStep", "Append", "Append", "Append"]
+        assert asks == ["Queue", "Append", "BeginStep", "Append", "Append", "Append"]
         assert len(set(durable)) == 2, "the mark moves once while the turn runs, once at its end"
