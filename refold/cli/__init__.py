@@ -13,29 +13,8 @@ from typing import Any
 
 import click
 
+from refold.cli.shared.command_table import COMMANDS, MODULES
 from refold.runtime.errors import RefoldError
-
-COMMANDS = {
-    "demo": "The two-minute tour: an agent is killed, comes back, and every request is checked.",
-    "sessions": "The sessions of a store, and the state that each is in.",
-    "chat": "Talk to an agent in the terminal.",
-    "show": "A readable transcript of a session, or its raw events; --follow goes on.",
-    "request": "The exact request of a step, rebuilt from the log.",
-    "diff": "Where two requests part, and the event that caused it.",
-    "verify": "Rebuild every request from the stored bytes and compare digests.",
-    "usage": "Tokens, cache hits and kept prefixes, a row a step.",
-    "check": "Integrity and rules: is this log whole, and is it one that refold would write?",
-    "fork": "A new session that begins with the events of another.",
-    "repair": "Explain what is wrong with a log, ask, and keep what can be kept.",
-    "export": "The stored bytes of a session, as a file or into another store.",
-    "import": "Take a log file into the store, also one that refold did not write.",
-    "delete": "Remove sessions for good.",
-    "prune": "Remove the sessions that were not used for long.",
-}
-"""The commands and what the list says of each; `refold.cli.NAME` has it as `command`."""
-
-_MODULES = {"import": "import_"}
-"""The commands whose module cannot have their name."""
 
 
 class Commands(click.Group):
@@ -47,7 +26,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         if cmd_name not in COMMANDS:
             return None
-        module = _MODULES.get(cmd_name, cmd_name)
+        module = MODULES.get(cmd_name, cmd_name)
         command: click.Command = importlib.import_module(f"refold.cli.{module}").command
         return command
 

@@ -26,6 +26,15 @@ class Quarantine(Protocol):
         ...
 
 
+TORN = ".torn-"
+"""What stands behind a session's id in the name of each of its pieces."""
+
+
+def piece_name(session_id: str, offset: int, number: int) -> str:
+    """What the piece is called that was cut at `offset` as the `number`th there."""
+    return f"{session_id}{TORN}{offset}-{number}"
+
+
 def lost_note(events: int) -> bytes:
     """A piece for events of which no byte is left, though the log was known to hold them."""
     return b"%d events are lost: the log ended behind them when it was last closed\n" % events

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from refold.cli import COMMANDS, main
+from refold.cli import main
+from refold.cli.shared.command_table import COMMANDS
 from tests.refold.cli_stores import CliStore
 from tests.snippets import ROOT
 

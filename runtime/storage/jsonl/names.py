@@ -9,6 +9,7 @@ import attrs
 
 from refold.runtime.storage.files import exists
 from refold.runtime.storage.port import Port
+from refold.runtime.storage.quarantine import TORN, piece_name
 
 SUFFIX = ".jsonl"
 
@@ -44,11 +45,11 @@ class FolderNames:
 
     def torn(self, session_id: str, offset: int, number: int) -> Path:
         """A quarantine file: the bytes that once stood from `offset` on."""
-        return self.folder / f"{session_id}.torn-{offset}-{number}"
+        return self.folder / piece_name(session_id, offset, number)
 
     def torn_names(self, port: Port, session_id: str) -> list[str]:
         """What a session's quarantine files are called, sorted."""
-        begin = f"{session_id}.torn-"
+        begin = f"{session_id}{TORN}"
         names = [name for name in port.listdir(self.folder) if name.startswith(begin)]
         return sorted(name for name in names if ".new-" not in name)  # a draft that a kill left
 

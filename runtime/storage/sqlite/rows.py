@@ -20,6 +20,7 @@ from refold.runtime.storage.errors import (
 from refold.runtime.storage.files import CHUNK
 from refold.runtime.storage.framing import Record
 from refold.runtime.storage.index import SavedIndex
+from refold.runtime.storage.quarantine import piece_name
 from refold.runtime.storage.scan import Scan, scan
 from refold.runtime.storage.sqlite.database import Database
 
@@ -180,17 +181,13 @@ class RowQuarantine:
         )
         if self._database.exists():
             for number, data in self._database.read(query, self._session, offset):
-                yield torn_name(self._session, offset, number), data
+                yield piece_name(self._session, offset, number), data
 
     def names(self) -> list[str]:
         """What all of the session's pieces are called."""
         query = "SELECT offset, number FROM torn WHERE session = ? ORDER BY offset, number"
         found = self._database.read(query, self._session) if self._database.exists() else []
-        return [torn_name(self._session, offset, number) for offset, number in found]
-
-
-def torn_name(session_id: str, offset: int, number: int) -> str:
-    return f"{session_id}.torn-{offset}-{number}"
+        return [piece_name(self._session, offset, number) for offset, number in found]
 
 
 def keep_torn(db: sqlite3.Connection, session_id: str, offset: int, data: bytes) -> None:
