@@ -93,7 +93,8 @@ def count_inits(cost: Cost) -> Callable[[FrameType, str, Any], None]:
         code = frame.f_code
         if event == "call" and code.co_name == "__init__":
             name = code.co_filename
-            cost.built += name.startswith((*generated, *written)) and "stores" not in name
+            of_stores = "stores" in name or "storage" in name
+            cost.built += name.startswith((*generated, *written)) and not of_stores
 
     return profile
 
