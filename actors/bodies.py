@@ -79,7 +79,7 @@ class DidNotStop(Exception):
     """A body that goes on after its cancellation; `name` says which, `seconds` how long it had."""
 
     def __init__(self, name: str, seconds: float) -> None:
-        super().__init__(f"{name} did not stop within {seconds:g} s; it may still be running")
+        super().__init__(f"{name} did not stop within {seconds:.1f} s; it may still be running")
         self.seconds = seconds
 
 

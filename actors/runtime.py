@@ -49,7 +49,7 @@ NAMING_SECONDS, NAMING_TRIES = 0.02, 50
 CLOSE_SECONDS = 90.0
 """How long all sessions together may take to close: longer than any one wait in a session."""
 
-INTERRUPTED_SECONDS = 3.0
+INTERRUPTED_SECONDS = 2.5
 """How long they may take after a Ctrl-C: whoever pressed it waits."""
 
 HURRY_SECONDS = 1.5

@@ -125,7 +125,7 @@ def _did_not_stop(tool: Tool, left: DidNotStop, *, timed_out: bool) -> Outcome:
     return failure(
         "ToolTimeout" if timed_out else "ToolAborted",
         "TOOL_TIMEOUT" if timed_out else "ABORTED",
-        f"the tool {why}, was told to stop and did not stop within {left.seconds:g} s: it may "
+        f"the tool {why}, was told to stop and did not stop within {left.seconds:.1f} s: it may "
         "still be running, and what it returns is discarded; check the state of whatever it "
         "touches before calling it again",
     )

@@ -73,7 +73,7 @@ async def test_a_tool_that_does_not_stop_holds_no_cancel_and_its_result_says_so(
         assert trio.current_time() - before == STOP_SECONDS
         (result,) = results(runtime, agent)
         assert result.error.code == "ABORTED"
-        assert "did not stop within 5 s: it may still be running" in text_of(result.content)
+        assert "did not stop within 5.0 s: it may still be running" in text_of(result.content)
         turns = of_type(stored_events(runtime, agent.session_id), "turn/end")
         assert turns[0].reason == EndReason("aborted", reason="user")
         assert f"tool 'it' of session {agent.session_id} did not stop" in caplog.text
