@@ -100,6 +100,8 @@ class Zygote:
         if self.broken:
             return True
         functions = _functions(set(paths.values()))
+        gc.collect()
+        gc.freeze()  # what all forks share is neither searched nor copied by their collections
         queue = [(name, mutant) for name, found in self._work for mutant in found]
         running: dict[int, tuple[str, _Child]] = {}
         with selectors.DefaultSelector() as selector:
