@@ -41,7 +41,12 @@ class Mutant:
     line: int
     end_line: int
     place: Place | None
-    tree: ast.Module = attrs.field(repr=False, eq=False)
+    _make: Callable[[], ast.Module] = attrs.field(repr=False, eq=False)
+
+    @property
+    def tree(self) -> ast.Module:
+        """The changed module. Made when it is asked for: a thousand trees would slow each fork."""
+        return self._make()
 
     @property
     def key(self) -> tuple[str, str]:
@@ -78,18 +83,19 @@ def mutants(source: str, module: str) -> list[Mutant]:
 
 
 def _mutant(tree: ast.Module, where: str, place: Place | None, change: _Change) -> Mutant:
+    def make() -> ast.Module:
+        memo: dict[int, object] = {}
+        copied = copy.deepcopy(tree, memo)
+        twin = memo[id(change.node)]
+        assert isinstance(twin, ast.AST)
+        _replace(copied, twin, change.make(twin))
+        return ast.fix_missing_locations(copied)
+
     before = _text(change.node)
-    memo: dict[int, object] = {}
-    copied = copy.deepcopy(tree, memo)
-    twin = memo[id(change.node)]
-    assert isinstance(twin, ast.AST)
-    made = change.make(twin)
-    after = _text(made) if change.after is None else change.after
-    _replace(copied, twin, made)
-    ast.fix_missing_locations(copied)
+    after = change.after or _text(change.make(copy.deepcopy(change.node)))
     first = getattr(change.node, "lineno", None) or _first_line(change.node)
     last = getattr(change.node, "end_lineno", None) or first
-    return Mutant(where, f"{before} -> {after}", first, last, place, copied)
+    return Mutant(where, f"{before} -> {after}", first, last, place, make)
 
 
 def _first_line(node: Node) -> int:
@@ -134,6 +140,8 @@ def _scopes(tree: ast.Module) -> Iterator[tuple[Place | None, tuple[str, ...], N
     ) -> Iterator[tuple[Place | None, tuple[str, ...], Node]]:
         for node in body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                if node.name == "__str__":
+                    continue  # a sentence for people
                 # A decorated function's code begins at its first decorator.
                 line = min([node.lineno, *(one.lineno for one in node.decorator_list)])
                 yield Place(node.name, line), (*scope, node.name), node
@@ -270,7 +278,7 @@ def _returned(node: ast.Return) -> Iterator[_Change]:
 
 def _statement(node: ast.stmt) -> Iterator[_Change]:
     """A statement is left out; its names stay known, so that the rest compiles as it did."""
-    if isinstance(node, ast.Assign) and not _changes_something(node):
+    if isinstance(node, ast.Assign | ast.Delete) and not _changes_something(node):
         return
     yield _Change(node, _never, after="`pass`")
 
@@ -280,10 +288,11 @@ def _never(twin: Node) -> ast.stmt:
     return ast.If(ast.Constant(value=False), [twin], [])
 
 
-def _changes_something(node: ast.Assign) -> bool:
+def _changes_something(node: ast.Assign | ast.Delete) -> bool:
     """Whether it changes more than a name that is read further down, which would crash at once."""
     return any(
-        isinstance(part, ast.Attribute | ast.Subscript) and isinstance(part.ctx, ast.Store)
+        isinstance(part, ast.Attribute | ast.Subscript)
+        and isinstance(part.ctx, ast.Store | ast.Del)
         for target in node.targets
         for part in ast.walk(target)
     )

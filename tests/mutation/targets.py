@@ -65,31 +65,41 @@ TARGETS: dict[str, Target] = {
     ),
     "audit": Target(("refold.runtime.audit",), (*FOLDS, "tests/actors/test_invariants.py")),
     "recovery": Target(
-        ("refold.runtime.storage.recovery", "refold.runtime.storage.tail"),
+        (
+            "refold.runtime.storage.beside",
+            "refold.runtime.storage.scan",
+            "refold.runtime.storage.jsonl.torn_tail",
+            "refold.runtime.storage.jsonl.whole_log",
+        ),
         ("tests/runtime/storage", "tests/refold/test_cli_repair.py"),
     ),
     "fencing": Target(
         (
-            "refold.runtime.storage.takeover",
-            "refold.runtime.storage.owners",
+            "refold.runtime.storage.durable_mark",
             "refold.runtime.storage.locks",
+            "refold.runtime.storage.owners",
+            "refold.runtime.storage.writer_state",
+            "refold.runtime.storage.jsonl.takeover",
         ),
         STORES,
     ),
     "jsonl": Target(
         (
-            "refold.runtime.storage.jsonl",
-            "refold.runtime.storage.log",
             "refold.runtime.storage.batches",
+            "refold.runtime.storage.jsonl.file_log",
+            "refold.runtime.storage.jsonl.file_rounds",
+            "refold.runtime.storage.jsonl.folder",
+            "refold.runtime.storage.jsonl.log_files",
         ),
         STORES,
     ),
     "sqlite": Target(
         (
-            "refold.runtime.storage.sqlite.file",
-            "refold.runtime.storage.sqlite.log",
-            "refold.runtime.storage.sqlite.rows",
             "refold.runtime.storage.sqlite.database",
+            "refold.runtime.storage.sqlite.file",
+            "refold.runtime.storage.sqlite.row_log",
+            "refold.runtime.storage.sqlite.row_rounds",
+            "refold.runtime.storage.sqlite.rows",
         ),
         STORES,
     ),
@@ -114,9 +124,7 @@ TARGETS: dict[str, Target] = {
     "committer": Target(
         (
             "refold.actors.stores.committer",
-            "refold.actors.stores.embedded",
-            "refold.actors.stores.files",
-            "refold.actors.stores.rows",
+            "refold.actors.stores.local",
         ),
         _actors(
             "committer",

@@ -100,6 +100,8 @@ class Zygote:
         if self.broken:
             return True
         functions = _functions(set(paths.values()))
+        gc.collect()
+        gc.freeze()  # what all forks share is neither searched nor copied by their collections
         queue = [(name, mutant) for name, found in self._work for mutant in found]
         running: dict[int, tuple[str, _Child]] = {}
         with selectors.DefaultSelector() as selector:
@@ -218,7 +220,8 @@ class Zygote:
 
     def _measured(self, items: Sequence[pytest.Item], paths: list[str]) -> dict[str, Any]:
         os.environ["COVERAGE_CORE"] = "ctrace"  # the one that knows contexts everywhere
-        seen = coverage.Coverage(data_file=None, include=paths, config_file=False)
+        real = {path: str(Path(path).resolve()) for path in paths}  # coverage follows links
+        seen = coverage.Coverage(data_file=None, include=list(real.values()), config_file=False)
         seconds, failed = [], []
         seen.start()
         for at, item in enumerate(items):
@@ -232,7 +235,7 @@ class Zygote:
         lines = {
             path: {
                 line: [int(context) for context in contexts if context]
-                for line, contexts in data.contexts_by_lineno(path).items()
+                for line, contexts in data.contexts_by_lineno(real[path]).items()
             }
             for path in paths
         }

@@ -245,3 +245,40 @@ def test_the_last_sound_end_is_one_from_which_all_before_can_be_sent() -> None:
     log.add(made)  # it takes the orphan's place
     log.turn(chance)
     assert last_sound_end(log.events) == log.session.next_seq - 1
+
+
+def asking(step: int, *ids: str) -> Draft:
+    blocks = tuple(ToolCallBlock(id_, "look", "{}") for id_ in ids)
+    return draft(AssistantMessage(1, step, blocks))
+
+
+def unbalanced(*drafts: Draft) -> tuple[tuple[int, ...], ...]:
+    log = Log()
+    log.add(*drafts)
+    refused = refusal_of(log.events)
+    assert isinstance(refused, HistoryUnbalanced)
+    return refused.seqs, refused.orphans, refused.doubled
+
+
+BEGIN = [draft(TurnStart(1, Trigger("message", USER))), draft(StepStart(1, 1))]
+
+
+def test_a_refusal_names_every_fault_of_a_kind() -> None:
+    orphan = draft(ToolResult(1, 1, "x", (), is_error=False))
+    doubled, answer = asking(1, "a", "a"), draft(ToolResult(1, 1, "a", (), is_error=False))
+    assert unbalanced(orphan, orphan, doubled, answer, doubled, answer) == ((), (0, 1), (2, 4))
+    assert unbalanced(asking(1, "a"), asking(1, "b")) == ((0, 1), (), ())
+
+
+def test_the_open_step_s_calls_are_to_have_results_only_where_these_would_answer_them() -> None:
+    """Two messages in one step: what closes it gives both results to the later one."""
+    log = Log()
+    log.add(*BEGIN, asking(1, "a"))
+    assert refusal_of(log.events) is None
+    assert unbalanced(*BEGIN, asking(1, "a"), asking(1, "b")) == ((2, 3), (), ())
+
+
+def test_a_refusal_is_judged_by_the_surface_as_it_was_replaced() -> None:
+    prompt = draft(UserMessage((TextBlock("u"),), USER))
+    other = draft(UserMessage((TextBlock("v"),), USER), cites=(0,), replaces=Replace(0, 0))
+    assert unbalanced(prompt, asking(1, "a"), prompt, other) == ((1,), (), ())

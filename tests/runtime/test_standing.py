@@ -15,6 +15,7 @@ from refold.runtime.events import FOLDED, UnknownEvent
 from refold.runtime.odd_events import STRUCTURAL
 from refold.runtime.request import rebuild_request
 from refold.runtime.rules import broken_rules
+from refold.runtime.rules.soundness import refusal_of
 from refold.runtime.rules.table import ALLOWED
 from refold.runtime.standing import Bracket, Standing, standing_of
 from refold.runtime.step_names import list_steps
@@ -220,3 +221,27 @@ def test_the_table_speaks_of_types_that_there_are_and_of_all_that_move_a_log() -
     told = {*ALLOWED, "inbox/queued", "inbox/removed", "session/owner"}
     assert told >= STRUCTURAL.keys()
     assert ALLOWED.keys() <= FOLDED | STRUCTURAL.keys() | {"assistant/chunk"}
+
+
+def test_a_second_message_of_a_step_asks_for_more_calls() -> None:
+    step = stands(*begin(1), *asks(1, "a"), asks(1, "b")[1]).step
+    assert step is not None
+    assert step.waiting == ("a", "b")
+
+
+@pytest.mark.parametrize("type_", ["request/sealed", "compact/start", "compact/end", "turn/start"])
+def test_what_lacks_what_a_fold_needs_moves_nothing(type_: str) -> None:
+    lines = [*begin(1), event("compact/start", turn=1), event("step/start", turn=1, step=1)]
+    assert stands(*lines, event(type_)) == stands(*lines)
+
+
+@pytest.mark.parametrize("type_", sorted(set(ALLOWED) & set(STRUCTURAL)))
+def test_what_cannot_be_read_is_told_as_unreadable_and_breaks_no_rule(type_: str) -> None:
+    events = log(*begin(1), event("step/start", turn=1, step=1), event(type_, nonsense=1))
+    assert broken_rules(events) == []
+
+
+def test_an_event_that_says_not_where_the_log_stands_may_be_unreadable() -> None:
+    events = log(event("llm/retry", nonsense=1), event("of-a-plugin", nonsense=1), *turn(1))
+    assert isinstance(events[0].data, UnknownEvent)
+    assert refusal_of(events) is None

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import attrs
+import pytest
+
+from refold.runtime.envelope import Draft
+from refold.runtime.rules.inbox import KeyConflict
 from tests.runtime.rules.table import Log, Row, allowed, judge, log_of, refused_batches, rows
 from tests.runtime.rules.words import (
     context,
@@ -148,3 +153,40 @@ def test_a_key_of_refused_batches_is_free() -> None:
 def test_the_keys_of_a_parent_are_free_in_a_fork() -> None:
     log = log_of([queued("k"), queued("k")], seed=1)
     assert first(log, "k") == 1
+
+
+def said(log: Log, key: str | None, text: str) -> int | None:
+    return log.rules.inbox.said(queued(key, text).data)
+
+
+def test_the_same_under_a_key_was_said_where_its_first_entry_stands() -> None:
+    log = log_of([queued("other", "pay"), queued("k", "pay"), removed(1), queued(None, "pay")])
+    assert (said(log, "k", "pay"), said(log, "other", "pay")) == (1, 0)
+    assert (said(log, "new", "pay"), said(log, None, "pay")) == (None, None)
+
+
+def test_a_key_under_which_something_else_was_said_is_a_conflict() -> None:
+    log = log_of([queued(), queued("k", "pay")])
+    with pytest.raises(KeyConflict) as conflict:
+        said(log, "k", "do not pay")
+    assert (conflict.value.key, conflict.value.seq) == ("k", 1)
+
+
+def of_another_version(target: str, kind: str) -> Draft:
+    made = queued()
+    return attrs.evolve(made, data=attrs.evolve(made.data, target=target, kind=kind))
+
+
+@pytest.mark.parametrize(("target", "kind"), [("later", "prompt"), ("turn", "whisper")])
+def test_an_entry_of_another_version_is_taken_once_and_by_no_turn(target: str, kind: str) -> None:
+    """It can be removed and cited, but is not offered; a fork does not have its parent's."""
+    for seed, of_parent in ((0, allowed), (1, 9)):
+        log = Log(seed)
+        log.take(of_another_version(target, kind))
+        assert pending(log) == []
+        assert log.verdict(removed(0)) == of_parent
+    for taken in (removed(0), user(0)):
+        log = Log()
+        log.take(of_another_version(target, kind))
+        log.take(taken)
+        assert log.verdict(removed(0)) == 9
