@@ -30,7 +30,8 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from refold.actors.kernel import Ref, open_flat_nursery
-from refold.actors.log.session_log import Sealed, SessionLog, StepBoundary
+from refold.actors.log.live_log import Sealed
+from refold.actors.log.session_log import SessionLog, StepBoundary
 from refold.actors.request.answer_writer import Answer, AnswerWriter, Recording
 from refold.actors.request.invariants import Clear, InvariantViolation, Report
 from refold.actors.request.model import Model, NotAdmitted, Pass, Uncleared

@@ -17,7 +17,8 @@ import trio
 import refold
 from refold import Say, Script
 from refold.actors.kernel import ActorCrashed, open_supervisor
-from refold.actors.log.session_log import LiveLog, SessionLog
+from refold.actors.log.live_log import LiveLog
+from refold.actors.log.session_log import SessionLog
 from refold.actors.stores import EmbeddedStore, open_store
 from refold.actors.stores.committer import SIDE_BY_SIDE
 from refold.runtime.envelope import draft
