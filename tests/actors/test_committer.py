@@ -25,7 +25,7 @@ from refold.runtime.envelope import draft
 from refold.runtime.events import Owner, TodoWrite
 from refold.runtime.storage import open_sessions
 from refold.runtime.storage.errors import LogFailed, StoreFull
-from refold.runtime.storage.jsonl.file_rounds import WHOLE_FILE_SYSTEM, FileRounds
+from refold.runtime.storage.jsonl.file_log import WHOLE_FILE_SYSTEM, FileRounds
 from refold.runtime.storage.jsonl.folder import JsonlFolder
 from refold.runtime.storage.port import OS, Port
 from refold.runtime.storage.session_header import SessionHeader
