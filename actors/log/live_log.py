@@ -114,12 +114,13 @@ class LiveLog:
 
         Raises what refuses it: `KeyUsed`, `KeyConflict`, `SurfaceRefused`, `RuleBroken`.
         """
-        rules = self.rules
+        session, rules = self.session, self.rules
         if made.type == "inbox/queued" and (seq := rules.inbox.said(made.data)) is not None:
             raise KeyUsed(made.data.idempotency_key, seq)
-        self.session.check(made)
-        rules.check(made, self.session.next_seq)
-        event = self.session.append(made, time)
+        session.check(made)
+        rules.check(made, session.next_seq)
+        event = made.at(session.next_seq, time)  # only now: a seq may be too large to be written
+        session.take(event)
         rules.apply(event)
         return event
 

@@ -30,6 +30,10 @@ def is_open_here(port: Port, fd: int) -> bool:
     return (id(port), port.fstat(fd).identity) in _open_here
 
 
+def _fdatasync(port: Port, fd: int) -> None:
+    port.fdatasync(fd)
+
+
 class JsonlLog:
     """The writer of one log; made by `JsonlFolder`.
 
@@ -111,21 +115,18 @@ class JsonlLog:
             self._take_back(error)
         self._state.go_on(framed, first)
 
-    def sync(self) -> int:
+    def sync(self, make_durable: Callable[[Port, int], None] = _fdatasync) -> int:
         """Make everything appended before the call durable; returns the highest durable seq.
 
-        Raises `LogClosed`, `Fenced`, or `LogFailed`: a failed sync is final and never tried again.
+        `make_durable` does so with the file of a descriptor, or raises `OSError`. Raises
+        `LogClosed`, `Fenced`, or `LogFailed`: a failed sync is final and never tried again.
         """
-        return self.sync_with(lambda port, fd: port.fdatasync(fd))
-
-    def sync_with(self, sync: Callable[[Port, int], None]) -> int:
-        """As `sync`, where `sync` makes the file of a descriptor durable or raises `OSError`."""
         self._state.check_usable()
         target = self._state.written
         if self._fd is None or target == self._state.durable:
             return self.durable_seq
         try:
-            sync(self._port, self._fd)
+            make_durable(self._port, self._fd)
             if self.durable_seq < 0:
                 self._port.sync_directory(self._names.folder)
             # What went into a file that is no longer the log's must not be acknowledged.
@@ -276,7 +277,7 @@ class FileRounds:
 
         failures: Failures = {}
         for log in logs:
-            failures |= contained([log], partial(log.sync_with, sync))
+            failures |= contained([log], partial(log.sync, sync))
         return failures
 
     def _open_root(self, log: JsonlLog) -> tuple[Port, int]:
