@@ -327,36 +327,33 @@ class Agent:
 
     @asynccontextmanager
     async def _awake(self) -> AsyncIterator[RunningSession]:
-        """The session, its actors running; it is not parked while somebody uses it."""
+        """The session, its actors running; it is not parked while somebody uses it.
+
+        Whoever comes first has them opened again, for everybody. A wait that is cancelled takes
+        nothing back: the agent will be awake, and idle.
+        """
         check_same_run(self._run)
         self._users += 1
         try:
-            await self._wake_up()
+            while not self._closed and self._opened.can_go_on:
+                if self._opening.ended:
+                    self._follow(self._reopen())
+                elif self._opening.stop.is_set():  # it is being parked
+                    await self._opening.stopped.wait()
+                    continue
+                opening = self._opening
+                await opening.ready.wait()
+                refused = opening.refused
+                if isinstance(refused, PASSING):
+                    raise self._crashed(refused) from refused
+                if refused is not None and not self._closed:
+                    raise refused
+                if not opening.stop.is_set():
+                    break
             yield self._opened
         finally:
             self._users -= 1
             self.last_used = trio.current_time()
-
-    async def _wake_up(self) -> None:
-        """Wait until the actors run; whoever comes first has them opened again, for everybody.
-
-        A wait that is cancelled takes nothing back: the agent will be awake, and idle.
-        """
-        while not self._closed and self._opened.can_go_on:
-            if self._opening.ended:
-                self._follow(self._reopen())
-            elif self._opening.stop.is_set():  # it is being parked
-                await self._opening.stopped.wait()
-                continue
-            opening = self._opening
-            await opening.ready.wait()
-            refused = opening.refused
-            if isinstance(refused, PASSING):
-                raise self._crashed(refused) from refused
-            if refused is not None and not self._closed:
-                raise refused
-            if not opening.stop.is_set():
-                return
 
     def _answers(self, opened: RunningSession) -> PromptWait:
         return PromptWait(opened, self._feed, self._open_reader, self._why)

@@ -29,7 +29,7 @@ from refold.actors.arguments import check_optional_text, check_seq, check_switch
 from refold.actors.ids import new_id, now_ms
 from refold.actors.kernel import open_flat_nursery, sole_error
 from refold.actors.kernel.same_run import check_same_run
-from refold.actors.log.session_log import LogProgress
+from refold.actors.log.live_log import LogProgress
 from refold.actors.request.http_model import HttpModel, close_client, make_client
 from refold.actors.request.model import Model
 from refold.actors.request.script import Script

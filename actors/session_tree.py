@@ -25,8 +25,9 @@ from refold.actors.kernel import (
     open_supervisor,
     sole_error,
 )
+from refold.actors.log.live_log import LiveLog, LogProgress
 from refold.actors.log.log_writer import log_writer
-from refold.actors.log.session_log import LiveLog, LogProgress, SessionLog
+from refold.actors.log.session_log import SessionLog
 from refold.actors.request.dispatch import Dispatch, Invariants
 from refold.actors.request.invariants import Clear, Evidence, InvariantViolation, Report, invariants
 from refold.actors.request.model import Model

@@ -97,16 +97,17 @@ class Draft:
 
     def at(self, seq: int, time: int) -> Event:
         """The event that this draft becomes at `seq`, with `time` in epoch ms as its label."""
-        encoded = b'{"type":%b,"seq":%d,"time":%d,"data":%b%b}' % (
-            orjson.dumps(self.type),
-            seq,
-            time,
-            self.encoded_data,
-            _encode_surface_fields(self),
-        )
-        return Event(
-            self.type, seq, time, self.source_event_seqs, self.surface_op, encoded, self.data
-        )
+        cited, surface_op, fields = self.source_event_seqs, self.surface_op, b""
+        if cited is not None:
+            fields = b',"sourceEventSeqs":' + orjson.dumps(cited)
+        if isinstance(surface_op, Replace):
+            op = {"op": "replace", "start": surface_op.start, "end": surface_op.end}
+            fields += b',"surfaceOp":' + orjson.dumps(op)
+        elif surface_op is not None:
+            fields += b',"surfaceOp":"append"'
+        head = b'{"type":%b,"seq":%d,"time":%d,"data":' % (orjson.dumps(self.type), seq, time)
+        encoded = b"%b%b%b}" % (head, self.encoded_data, fields)
+        return Event(self.type, seq, time, cited, surface_op, encoded, self.data)
 
 
 def draft(
@@ -295,15 +296,3 @@ def _structure(type_: str, data: object, seq: int | None) -> object:
                 type_, f"does not have the shape of its type: {misfit}", seq
             ) from None
     return UnknownEvent(Json.of(data))
-
-
-def _encode_surface_fields(event: Draft) -> bytes:
-    parts = []
-    if event.source_event_seqs is not None:
-        parts.append(b',"sourceEventSeqs":' + orjson.dumps(event.source_event_seqs))
-    if isinstance(event.surface_op, Replace):
-        op = {"op": "replace", "start": event.surface_op.start, "end": event.surface_op.end}
-        parts.append(b',"surfaceOp":' + orjson.dumps(op))
-    elif event.surface_op is not None:
-        parts.append(b',"surfaceOp":"append"')
-    return b"".join(parts)

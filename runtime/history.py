@@ -88,7 +88,7 @@ class History:
         """Commit `draft` as the next event, labelled with `time` (epoch ms); raises its refusal."""
         self.check(draft)
         event = draft.at(self._next_seq, time)
-        self._commit(event)
+        self.take(event)
         return event
 
     def replay(self, event: Event) -> None:
@@ -96,7 +96,7 @@ class History:
         if event.seq != self._next_seq:
             raise SeqGap(self._next_seq, event.seq)
         self._surface.shadowed(event, event.seq)
-        self._commit(event)
+        self.take(event)
 
     def pass_over(self, seq: int) -> None:
         """Go on at `seq`: what stands before it, and was not replayed, is in no fold."""
@@ -118,27 +118,25 @@ class History:
         self._surface.restore(mark.surface)
         self._header, self._next_seq = mark.header, mark.next_seq
 
-    def _commit(self, event: Event) -> None:
+    def take(self, event: Event) -> None:
+        """Fold the next event, which `check` let pass."""
         if event.surface_op is not None:
-            self._project(event)
+            message = derive_event_message(event)
+            replaced = self._surface.apply(event)
+            if replaced is None:
+                self._projected.append(message)
+                if message is not None:
+                    self._messages.append(message)
+            else:
+                before, after = self._projected[: replaced.start], self._projected[replaced.stop :]
+                self._projected = [*before, message, *after]
+                self._messages = [kept for kept in self._projected if kept is not None]
         elif event.type == "request/header":
             assert isinstance(event.data, RequestHeader)
             self._header = event.data.header
         if self._events is not None:
             self._events.append(event)
         self._next_seq += 1
-
-    def _project(self, event: Event) -> None:
-        message = derive_event_message(event)
-        replaced = self._surface.apply(event)
-        if replaced is None:
-            self._projected.append(message)
-            if message is not None:
-                self._messages.append(message)
-        else:
-            before, after = self._projected[: replaced.start], self._projected[replaced.stop :]
-            self._projected = [*before, message, *after]
-            self._messages = [kept for kept in self._projected if kept is not None]
 
     def derive_messages(self) -> tuple[Message, ...]:
         """The messages of the surface in order: immutable, shared, in a tuple that never grows."""

@@ -12,8 +12,9 @@ import orjson
 
 import refold
 from refold.actors.kernel import Spec, Supervisor
+from refold.actors.log.live_log import LiveLog
 from refold.actors.log.log_writer import log_writer
-from refold.actors.log.session_log import LiveLog, SessionLog
+from refold.actors.log.session_log import SessionLog
 from refold.actors.request.dispatch import Dispatch
 from refold.actors.request.model import Model, Stream, Uncleared
 from refold.actors.request.script import Script

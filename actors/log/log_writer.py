@@ -10,22 +10,21 @@ folds, so nothing of a caller's runs or fails here but observers, whose errors a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from contextvars import copy_context
 
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from refold.actors.bodies import call_plainly, patiently
-from refold.actors.kernel import Mail, Mailbox, Promise, waiting_chain
+from refold.actors.bodies import patiently
+from refold.actors.kernel import Mail, Mailbox, Promise
+from refold.actors.log.live_log import LiveLog
 from refold.actors.log.session_log import (
     Append,
     BeginStep,
     Committed,
     Flush,
     GiveBack,
-    LiveLog,
     Queue,
     Queued,
     StepBoundary,
@@ -124,8 +123,11 @@ class _Writer:
         now = self._clock()
         timed = [(made, now) for made in opening]
         timed += [(made, live.time) for made in self._closers()]
-        events = [self._apply(made, time) for made, time in timed]
-        self._write(events)
+        events = []
+        for made, time in timed:  # past the rules: they do not judge what ends a foreign log
+            events.append(live.session.append(made, time))
+            live.rules.apply(events[-1])
+        self._grant.append(events[0].seq, [event.encoded for event in events])
         for event in events:
             live.follow(event)
         await self._grant.sync()
@@ -148,9 +150,16 @@ class _Writer:
                     events = self._commit(drafts)
                     mail.answer(Committed(events, self._durable() if flush else None))
                 case Queue(entry=entry, flush=flush):
-                    mail.answer(self._queue(entry, flush=flush))
+                    try:
+                        seq, known = self._commit((entry,))[0].seq, False
+                    except KeyUsed as used:  # the same was said before
+                        seq, known = used.seq, True
+                    mail.answer(Queued(seq, known, self._durable() if flush else None))
                 case BeginStep(turn=turn, messages=messages):
-                    mail.answer(self._open_step(turn, messages))
+                    step = self._live.rules.standing.last_step + 1
+                    events = self._commit((*messages, draft(StepStart(turn, step))))
+                    boundary = StepBoundary(self._live.session_id, turn, step, events[-1].seq)
+                    mail.answer(boundary)
                 case Flush():
                     mail.answer(self._durable())
                 case GiveBack(reason=reason):
@@ -168,78 +177,24 @@ class _Writer:
         self._wanted.set()
         return promise
 
-    def _queue(self, entry: Draft, *, flush: bool) -> Queued:
-        seq = self._live.rules.inbox.said(entry.data)
-        known = seq is not None
-        if seq is None:
-            (event,) = self._commit((entry,))
-            seq = event.seq
-        return Queued(seq, known, self._durable() if flush else None)
-
-    def _open_step(self, turn: int, messages: tuple[Draft, ...]) -> StepBoundary:
-        step = self._live.rules.standing.last_step + 1
-        events = self._commit((*messages, draft(StepStart(turn, step))))
-        return StepBoundary(self._live.session_id, turn, step, events[-1].seq)
-
     def _commit(self, drafts: tuple[Draft, ...]) -> tuple[Event, ...]:
         """All or none: check and fold in order, write, publish; a refusal leaves nothing."""
         live, now = self._live, self._clock()
         session_mark, rules_mark = live.session.mark(), live.rules.mark()
         try:
-            opening = [self._apply(made, now) for made in self._opening]
+            opening = [live.admit(made, now) for made in self._opening]
             first = live.session.next_seq
-            events = [self._checked(made.placed(first), now) for made in drafts]
-            self._write([*opening, *events])
+            events = [live.admit(made.placed(first), now) for made in drafts]
+            batch = [*opening, *events]
+            if batch:
+                self._grant.append(batch[0].seq, [event.encoded for event in batch])
         except Exception:
             live.session.restore(session_mark)
             live.rules.restore(rules_mark)
             raise
         self._opening = []
-        self._publish([*opening, *events])
+        live.publish(batch)
         return tuple(events)
-
-    def _checked(self, made: Draft, time: int) -> Event:
-        if (
-            made.type == "inbox/queued"
-            and (seq := self._live.rules.inbox.said(made.data)) is not None
-        ):
-            raise KeyUsed(made.data.idempotency_key, seq)
-        self._live.session.check(made)
-        self._live.rules.check(made, self._live.session.next_seq)
-        return self._apply(made, time)
-
-    def _apply(self, made: Draft, time: int) -> Event:
-        event = self._live.session.append(made, time)
-        self._live.rules.apply(event)
-        return event
-
-    def _write(self, events: Sequence[Event]) -> None:
-        if events:
-            self._grant.append(events[0].seq, [event.encoded for event in events])
-
-    def _publish(self, events: Sequence[Event]) -> None:
-        live = self._live
-        live.publishing = True
-        try:
-            for event in events:
-                live.follow(event)
-                for observer in tuple(live.feed.observers):
-                    self._notify(observer, event)
-        finally:
-            live.publishing = False
-        live.feed.wake()
-
-    def _notify(self, observer: Callable[[Event], None], event: Event) -> None:
-        # A task that an observer starts is nobody's wait.
-        context = copy_context()
-        context.run(waiting_chain.set, ())
-        try:
-            call_plainly(lambda: context.run(observer, event))
-        except KeyboardInterrupt as interrupt:  # of the program, and not of what is published
-            self._live.feed.interrupt(interrupt)
-        except Exception:  # noqa: BLE001 - a user's observer concerns nobody else
-            self._live.feed.observer_errors += 1
-            _log.exception("an observer of session %s failed", self._live.session_id)
 
     @enable_ki_protection
     async def fail_with_the_log(self) -> None:

@@ -10,19 +10,12 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 import attrs
-import trio
 
 from refold.actors.arguments import check_callback, check_switch
 from refold.actors.kernel import Ask, Message, Promise, Ref
-from refold.actors.stores import Progress
-from refold.runtime.closing import is_real
+from refold.actors.log.live_log import LiveLog
 from refold.runtime.envelope import Draft, Event, draft
 from refold.runtime.errors import InvalidArgument, ReentrantAppend
-from refold.runtime.events import RequestSealed
-from refold.runtime.history import History, PastMessages
-from refold.runtime.prompt_ledger import PromptLedger
-from refold.runtime.request_header import EpochHeader
-from refold.runtime.rules import Rules
 
 
 @attrs.frozen
@@ -102,99 +95,6 @@ class GiveBack(Message[Writer]):
 
 WriterMail: TypeAlias = Append | Queue | BeginStep | Flush | GiveBack
 """What the log writer is sent."""
-
-
-def _raise(interrupt: KeyboardInterrupt) -> None:
-    raise interrupt
-
-
-class LogProgress:
-    """How far one session's log has come, for everybody who waits for more of it.
-
-    It outlives the parking of the session, and so do its observers; `ended` says why there will
-    never be more, `interruption` what the store refused for now. `interrupt` is told of a
-    KeyboardInterrupt that strikes in an observer.
-    """
-
-    def __init__(self, interrupt: Callable[[KeyboardInterrupt], None] = _raise) -> None:
-        self.interrupt = interrupt
-        self.progress = Progress(-1, -1)
-        self.changed = trio.Event()
-        self.ended: Exception | None = None
-        self.interruption: Exception | None = None
-        self.observers: list[Callable[[Event], None]] = []
-        self.observer_errors = 0
-
-    def reached(self, progress: Progress) -> None:
-        self.progress = progress
-        self.wake()
-
-    def end(self, why: Exception) -> None:
-        self.ended = self.ended or why
-        self.wake()
-
-    def wake(self) -> None:
-        """Let everybody who waits look again."""
-        self.changed.set()
-        self.changed = trio.Event()
-
-
-@attrs.frozen
-class Sealed:
-    """The log's last sealed request: in which codec, its header, and what it was derived from.
-
-    `derived` has them also after a replacement took some from the surface, whose generation was
-    `generation` then.
-    """
-
-    codec: str
-    header: EpochHeader
-    derived: PastMessages
-    generation: int
-
-
-class LiveLog:
-    """The folds of one live session; only its log writer changes them, at its end too."""
-
-    def __init__(self, session_id: str, seed_length: int, feed: LogProgress | None = None) -> None:
-        self.session_id = session_id
-        self.feed = feed or LogProgress()
-        self._seed_length = seed_length
-        self._begin()
-        self.publishing = False
-
-    def _begin(self) -> None:
-        self.session = History(retain=False)
-        self.rules = Rules(self.session.surface, self._seed_length)
-        self.answers = PromptLedger(self._seed_length)
-        self.time = 0
-        """That of the last event but for `session/*`, which closers repeat."""
-        self.sealed: Sealed | None = None
-        self._derived = PastMessages()  # at the last step's boundary
-        self._generation = 0
-
-    def let_go(self) -> None:
-        """Forget the folds, for parking; the log's length and its pending input are kept."""
-        next_seq, pending = self.session.next_seq, self.rules.inbox.mark()
-        self._begin()
-        self.session.pass_over(next_seq)
-        self.rules.inbox.restore(pending, next_seq)
-
-    @property
-    def durable_seq(self) -> int:
-        return self.feed.progress.durable_seq
-
-    def follow(self, event: Event) -> None:
-        """Fold an event that is committed for good."""
-        self.answers.apply(event)
-        if is_real(event):
-            self.time = event.time
-        if event.type == "step/start":
-            self._derived = self.session.derived_so_far()
-            self._generation = self.session.surface.replace_generation
-        elif isinstance(event.data, RequestSealed) and self.session.header is not None:
-            codec, header = event.data.codec, self.session.header
-            self.sealed = Sealed(codec, header, self._derived, self._generation)
 
 
 class SessionLog:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import trio
 
 from refold.actors.kernel.same_run import check_same_run
-from refold.actors.log.session_log import LogProgress
+from refold.actors.log.live_log import LogProgress
 from refold.runtime.envelope import Event, decode_line
 from refold.runtime.storage.framing import Record
 from refold.runtime.storage.reader import LogReader

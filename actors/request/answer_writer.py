@@ -76,17 +76,14 @@ class AnswerWriter:
             for chunk in chunks:
                 self._order.check(chunk)
                 self._assembler.feed(chunk)
-                self._tell(chunk)
+                for listener in tuple(self._listeners):
+                    try:
+                        call_plainly(partial(listener, chunk))
+                    except Exception:  # noqa: BLE001 - a display's error concerns nobody else
+                        _log.exception("a listener of session %s failed", self._log.session_id)
                 self._held += self._trace.feed(chunk, now)
             if self._held and now - self._appended_at >= TRACE_SECONDS:
                 await self._append_held()
-
-    def _tell(self, chunk: Chunk) -> None:
-        for listener in tuple(self._listeners):
-            try:
-                call_plainly(partial(listener, chunk))
-            except Exception:  # noqa: BLE001 - a display's error concerns nobody else
-                _log.exception("a listener of session %s failed", self._log.session_id)
 
     async def void(self, attempt: int, failure: Failure, delay: float) -> None:
         """Log that this attempt's text is void and that the same bytes are sent again."""

@@ -30,7 +30,8 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from refold.actors.kernel import Ref, open_flat_nursery
-from refold.actors.log.session_log import Sealed, SessionLog, StepBoundary
+from refold.actors.log.live_log import Sealed
+from refold.actors.log.session_log import SessionLog, StepBoundary
 from refold.actors.request.answer_writer import Answer, AnswerWriter, Recording
 from refold.actors.request.invariants import Clear, InvariantViolation, Report
 from refold.actors.request.model import Model, NotAdmitted, Pass, Uncleared
@@ -44,7 +45,7 @@ from refold.runtime.stream.chunk_logging import ChunkLogging
 from refold.runtime.stream.chunks import Chunk
 from refold.runtime.stream.failures import LlmFailure
 from refold.runtime.wire.known_formats import FORMATS
-from refold.runtime.wire.request_encoder import Encoded, RequestEncoder
+from refold.runtime.wire.request_encoder import RequestEncoder
 
 Invariants: TypeAlias = Literal["full", "enforce", "audit", "off"]
 """How a request is checked: before it leaves (twice in `full`), beside it, or not at all."""
@@ -110,8 +111,18 @@ class Dispatch:
         request = Request(header, session.derive_messages())
         generation = session.surface.replace_generation
         encoded = self._encoder.encode(model.format, header, request.derived, generation)
-        seal_seq = await self._seal(boundary, model.format.name, encoded)
-        offer = Clear(boundary, request, encoded, seal_seq, self._log.live.durable_seq)
+        seal = RequestSealed(
+            boundary.turn,
+            boundary.step,
+            model.format.name,
+            encoded.request_digest,
+            encoded.wire_digest,
+            len(encoded.body),
+            encoded.shared_prefix_bytes,
+            self._mode,
+        )
+        (sealed,) = await self._log.append(draft(seal), flush=True)
+        offer = Clear(boundary, request, encoded, sealed.seq, self._log.live.durable_seq)
         recording = Recording(self._log, boundary, header, self._chunks, self.listeners)
         try:
             match self._mode:
@@ -124,20 +135,6 @@ class Dispatch:
                     return await self._send(offer, cleared, model, recording)
         except NotAdmitted as refused:
             raise await self._violation(offer, refused.problem) from refused
-
-    async def _seal(self, boundary: StepBoundary, codec: str, encoded: Encoded) -> int:
-        seal = RequestSealed(
-            boundary.turn,
-            boundary.step,
-            codec,
-            encoded.request_digest,
-            encoded.wire_digest,
-            len(encoded.body),
-            encoded.shared_prefix_bytes,
-            self._mode,
-        )
-        (event,) = await self._log.append(draft(seal), flush=True)
-        return event.seq
 
     def _checker(self, offer: Clear) -> Ref[Clear | Report]:
         if self._clearance is None:

@@ -109,38 +109,32 @@ class HttpModel:
             await stream.close()
 
     async def _post(self, body: bytes, clearance: Pass, deadlines: Deadlines) -> httpx2.Response:
-        attempt = _Attempt(deadlines)
-        try:
-            return await self._send(body, clearance, attempt)
-        except httpx2.TransportError as error:
-            if attempt.socket is not None or isinstance(error, httpx2.ConnectError):
-                raise transport_failure(self.url, error) from error
-        try:
-            return await self._send(body, clearance, _Attempt(deadlines))
-        except httpx2.TransportError as error:
-            raise transport_failure(self.url, error) from error
-
-    async def _send(self, body: bytes, clearance: Pass, attempt: _Attempt) -> httpx2.Response:
-        admit(clearance, self.provider_name, body)
-        request = self.client.build_request(
-            "POST",
-            self.url,
-            content=body,
-            headers=self._headers(),
-            extensions={"trace": attempt.trace},
-        )
-        try:
-            with attempt.deadlines.during("connect"):
-                return await self.client.send(request, stream=True)
-        except BaseException:
-            await attempt.abort()
-            raise
-
-    def _headers(self) -> dict[str, str]:
         headers = {**self.format.headers(self.key), "user-agent": "refold"}
         if not self.provider.keep_alive:
             headers["connection"] = "close"
-        return headers
+        again = False
+        while True:
+            attempt = _Attempt(deadlines)
+            admit(clearance, self.provider_name, body)
+            request = self.client.build_request(
+                "POST",
+                self.url,
+                content=body,
+                headers=headers,
+                extensions={"trace": attempt.trace},
+            )
+            try:
+                with deadlines.during("connect"):
+                    return await self.client.send(request, stream=True)
+            except httpx2.TransportError as error:
+                await attempt.abort()
+                fresh = attempt.socket is not None or isinstance(error, httpx2.ConnectError)
+                if fresh or again:
+                    raise transport_failure(self.url, error) from error
+                again = True  # a kept connection had been closed
+            except BaseException:
+                await attempt.abort()
+                raise
 
 
 @attrs.define(eq=False)

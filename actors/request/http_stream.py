@@ -114,7 +114,14 @@ class HttpStream:
         while not self._decoder.done:
             if self._decoder.failure is not None:
                 raise LlmFailure(self._decoder.failure)
-            data = await self._read()
+            data = b""
+            # A body that breaks off and one that ends say the same: what counts is the terminal
+            # event.
+            with (
+                self._deadlines.during("silence"),
+                suppress(StopAsyncIteration, httpx2.TransportError),
+            ):
+                data = await anext(self._bytes)
             chunks = self._decoder.feed(data) if data else self._decoder.close()
             if chunks:
                 return chunks
@@ -131,12 +138,6 @@ class HttpStream:
                     await self._drain()
         finally:
             await self._hang_up()
-
-    async def _read(self) -> bytes:
-        # A body that breaks off and one that ends say the same: what counts is the terminal event.
-        with self._deadlines.during("silence"), suppress(StopAsyncIteration, httpx2.TransportError):
-            return await anext(self._bytes)
-        return b""
 
     async def _drain(self) -> None:
         async for _ in self._bytes:

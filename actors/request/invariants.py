@@ -211,9 +211,6 @@ class _Checker:
         again = cleared is not None and cleared.boundary == step.boundary
         if again and cleared != self._clearance_for(offer):
             return "other bytes were cleared for this boundary before"
-        return self._digest_problem(offer, seal)
-
-    def _digest_problem(self, offer: Clear, seal: RequestSealed) -> str | None:
         encoded = offer.encoded
         if (seal.request_digest, seal.wire_digest) != (encoded.request_digest, encoded.wire_digest):
             return "the offered body is not the one that the stored seal names"

@@ -1,4 +1,4 @@
-"""The committer: one thread that writes and syncs for every session of a store.
+"""The committer: one thread that writes and syncs for every session of a store, and its grants.
 
 Work is enqueued and cannot be cancelled after that. Each round takes all that has come: it is
 written, then what somebody waits for is synced, then one wake-up of the Trio thread brings
@@ -26,7 +26,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeAlias
@@ -34,8 +34,13 @@ from typing import TypeAlias
 import attrs
 import trio
 
+from refold.actors.stores.contract import Progress
+from refold.runtime.envelope import Event, decode_line
 from refold.runtime.errors import Broken
+from refold.runtime.events import SessionRecovered
+from refold.runtime.storage.errors import EmptyBatch, LogClosed, LogFailed, SeqMismatch
 from refold.runtime.storage.local_store import Done, Failures, Log, Rounds, contained
+from refold.runtime.storage.session_header import Durability, SessionHeader, stronger
 
 Delivery: TypeAlias = "tuple[Callable[[Outcome], None], Outcome]"
 
@@ -47,6 +52,12 @@ BACKGROUND_SECONDS = 1.0
 
 STOP_SECONDS = 30.0
 """How long the thread may take to end; a disk that hangs must not keep the program."""
+
+SYNC_SECONDS = 30.0
+"""A sync that takes longer counts as failed: nobody knows what its disk will do."""
+
+SLICES = 3
+"""The clock goes on while a process is stopped; its disk has the other slices then."""
 
 _log = logging.getLogger("refold")
 
@@ -128,22 +139,19 @@ class Committer:
     def _run(self) -> None:
         going = True
         while going:
-            taken = self._take()
+            taken: list[Work | None] = []  # all that has come; None is the end
+            with suppress(queue.Empty):
+                taken.append(self._queue.get(timeout=self._until_background()))
+                while True:
+                    taken.append(self._queue.get_nowait())
             going = None not in taken
             outcomes = self._round([work for work in taken if work is not None])
             if outcomes:
                 assert self._token is not None
                 self._token.run_sync_soon(_deliver_all, outcomes)
-        self._stop()
-
-    def _take(self) -> list[Work | None]:
-        """All that is enqueued, waiting for the first or for a background sync; None is the end."""
-        taken: list[Work | None] = []
-        with suppress(queue.Empty):
-            taken.append(self._queue.get(timeout=self._until_background()))
-            while True:
-                taken.append(self._queue.get_nowait())
-        return taken
+        self._rounds.stop()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
 
     def _until_background(self) -> float | None:
         if not self._dirty:
@@ -152,37 +160,37 @@ class Committer:
         return max(0.0, oldest + BACKGROUND_SECONDS - time.monotonic())
 
     def _round(self, taken: list[Work]) -> list[Delivery]:
-        merged = _merge(taken)
+        """Write each log's batches, then sync; one that failed takes no more: it would gap."""
+        merged: dict[Log, Work] = {}
+        for work in taken:
+            merged.setdefault(work.log, Work(work.log, work.deliver)).add(work)
         self.statistics.rounds += bool(merged)
-        self._write([*merged.values()])
-        wanted = [work for work in merged.values() if work.sync and work.log not in self._failed]
-        background = self._due(merged)
-        self._sync(wanted, background)
-        return [self._finish(work) for work in [*merged.values(), *background]]
-
-    def _write(self, works: list[Work]) -> None:
-        """Write each log's batches; one that failed once takes no more, or there would be a gap."""
+        works = [*merged.values()]
         writing = [work for work in works if work.batches and work.log not in self._failed]
-        if not writing:
-            return
-        sync = any(work.sync for work in works)
-        logs = [work.log for work in writing]
-        appended = [(work.log, work.batches) for work in writing]
-        done = self._do(logs, lambda: self._rounds.write(appended, durable=sync))
-        self.statistics.writes += done.writes
-        self.statistics.syncs += done.syncs
+        if writing:
+            durable = any(work.sync for work in works)
+            batches = [(work.log, work.batches) for work in writing]
+            logs = [work.log for work in writing]
+            done = self._do(logs, lambda: self._rounds.write(batches, durable=durable))
+            self.statistics.writes += done.writes
+            self.statistics.syncs += done.syncs
         for work in writing if self._threaded else ():
             if work.log not in self._failed:
                 idle = Work(work.log, work.deliver)
                 self._dirty.setdefault(work.log, (time.monotonic(), idle))
+        return self._settle(merged)
 
-    def _due(self, merged: dict[Log, Work]) -> list[Work]:
-        """Logs whose bytes have waited long enough and that this round does not sync anyway."""
+    def _settle(self, merged: dict[Log, Work]) -> list[Delivery]:
+        """Sync what somebody waits for and what waited long enough, close, and say how far it is.
+
+        What waited long enough is left out where this round syncs it anyway.
+        """
+        wanted = [work for work in merged.values() if work.sync and work.log not in self._failed]
         late = time.monotonic() - BACKGROUND_SECONDS
         due = [log for log, (since, _) in self._dirty.items() if since <= late]
-        return [self._dirty[log][1] for log in due if not (log in merged and merged[log].sync)]
-
-    def _sync(self, wanted: list[Work], background: list[Work]) -> None:
+        background = [
+            self._dirty[log][1] for log in due if not (log in merged and merged[log].sync)
+        ]
         logs = [work.log for work in [*wanted, *background]]
         for log in logs:
             self._dirty.pop(log, None)
@@ -191,6 +199,17 @@ class Committer:
             asked = min(done.syncs, len(wanted))
             self.statistics.syncs += asked
             self.statistics.background_syncs += done.syncs - asked
+        outcomes: list[Delivery] = []
+        for work in [*merged.values(), *background]:
+            log, failure = work.log, self._failed.get(work.log)
+            if work.close:
+                self._dirty.pop(log, None)
+                self._failed.pop(log, None)
+                late_failure = contained([log], log.close).get(log)
+                failure = failure or late_failure
+            outcome = Outcome(log.next_seq - 1, log.durable_seq, failure, closed=work.close)
+            outcomes.append((work.deliver, outcome))
+        return outcomes
 
     def _do(self, logs: Sequence[Log], work: Callable[[], Done]) -> Done:
         """What came of work for these logs; one that fails takes no more until it is closed."""
@@ -205,32 +224,114 @@ class Committer:
         self._pool = self._pool or ThreadPoolExecutor(SIDE_BY_SIDE, "refold-sync")
         return self._pool.map(lambda sync: sync(), syncs)
 
-    def _stop(self) -> None:
-        self._rounds.stop()
-        if self._pool is not None:
-            self._pool.shutdown(wait=False)
-
-    def _finish(self, work: Work) -> Delivery:
-        log, failure = work.log, self._failed.get(work.log)
-        if work.close:
-            self._dirty.pop(log, None)
-            self._failed.pop(log, None)
-            late = contained([log], log.close)
-            failure = failure or late.get(log)
-        outcome = Outcome(log.next_seq - 1, log.durable_seq, failure, closed=work.close)
-        return work.deliver, outcome
-
-
-def _merge(taken: list[Work]) -> dict[Log, Work]:
-    merged: dict[Log, Work] = {}
-    for work in taken:
-        if work.log in merged:
-            merged[work.log].add(work)
-        else:
-            merged[work.log] = work
-    return merged
-
 
 def _deliver_all(outcomes: list[Delivery]) -> None:
     for deliver, outcome in outcomes:
         deliver(outcome)
+
+
+class LocalGrant:
+    """A grant on one log of a store on this machine; see `Grant`.
+
+    Its acknowledgements survive what `durability` says, whatever the header is content with.
+    """
+
+    def __init__(self, log: Log, committer: Committer) -> None:
+        self.durability: Durability = log.header.level
+        self._log, self._committer = log, committer
+        self._next_seq = log.next_seq
+        self._progress = Progress(log.next_seq - 1, log.durable_seq)
+        self._watcher: Callable[[Progress], None] | None = None
+        self._failure: Broken | None = None
+        self._released = False
+        self._closed = False
+        self._changed = trio.Event()
+
+    @property
+    def header(self) -> SessionHeader:
+        return self._log.header
+
+    def strengthen(self, durability: Durability) -> None:
+        self.durability = stronger(self.durability, durability)
+
+    @property
+    def term(self) -> int:
+        return self._log.term
+
+    @property
+    def recovered(self) -> SessionRecovered | None:
+        return self._log.recovered
+
+    @property
+    def durable_seq(self) -> int:
+        return self._progress.durable_seq
+
+    def events(self, earlier: Collection[str]) -> Iterator[Event]:
+        return (decode_line(record.encoded) for record in self._log.records.since_step(earlier))
+
+    def append(self, expected_seq: int, batch: Sequence[bytes]) -> None:
+        self._check()
+        if self._released:
+            raise LogClosed(self.header.id)
+        if not batch:
+            raise EmptyBatch(self.header.id)
+        if expected_seq != self._next_seq:
+            raise SeqMismatch(self._next_seq, expected_seq)
+        self._next_seq += len(batch)
+        self._committer.submit(Work(self._log, self._deliver, [batch]))
+        self._check()
+
+    async def sync(self) -> int:
+        self._check()
+        if self._released:
+            raise LogClosed(self.header.id)
+        target = self._next_seq - 1
+        power = self.durability == "power"
+        self._committer.submit(Work(self._log, self._deliver, sync=power))
+        await self._until(lambda: self._progress.durable_seq >= target or self._failure is not None)
+        self._check()
+        if self._progress.durable_seq < target:
+            reason = f"a sync did not finish within {SYNC_SECONDS:g} s"
+            self._failure = LogFailed(self.header.id, reason, self._progress.durable_seq)
+            self._wake()
+            raise self._failure
+        return self._progress.durable_seq
+
+    def watch(self, callback: Callable[[Progress], None]) -> None:
+        self._watcher = callback
+
+    async def failed(self) -> Broken:
+        while self._failure is None:
+            await self._changed.wait()
+        return self._failure
+
+    async def release(self) -> None:
+        self._released = True
+        if not self._closed:
+            self._committer.submit(Work(self._log, self._deliver, close=True))
+            await self._until(lambda: self._closed)
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    async def _until(self, reached: Callable[[], bool]) -> None:
+        """Wait until it is reached or the time for a sync is over."""
+        for _ in range(SLICES):  # a process that is stopped and goes on loses one of them
+            with trio.move_on_after(SYNC_SECONDS / SLICES):
+                while not reached():
+                    await self._changed.wait()
+                return
+
+    def _deliver(self, outcome: Outcome) -> None:
+        durable = outcome.durable_seq if self.durability == "power" else outcome.written_seq
+        self._progress = Progress(outcome.written_seq, durable)
+        self._failure = self._failure or outcome.failure
+        self._closed = self._closed or outcome.closed
+        if self._watcher is not None:
+            self._watcher(self._progress)
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from pathlib import Path
@@ -13,17 +13,13 @@ from typing import Protocol, TypeVar
 import trio
 
 from refold.actors.bodies import patiently
-from refold.actors.stores.committer import Committer, Outcome, Statistics, Work
-from refold.actors.stores.contract import Grant, Progress
-from refold.runtime.envelope import Event, decode_line
-from refold.runtime.errors import Broken
-from refold.runtime.events import SessionRecovered
-from refold.runtime.storage.errors import EmptyBatch, LogClosed, LogFailed, SeqMismatch
+from refold.actors.stores.committer import Committer, LocalGrant, Statistics
+from refold.actors.stores.contract import Grant
 from refold.runtime.storage.kinds import open_kind
 from refold.runtime.storage.local_store import LocalStore, Log
 from refold.runtime.storage.port import OS, Port
 from refold.runtime.storage.reader import LogReader
-from refold.runtime.storage.session_header import Durability, SessionHeader, stronger
+from refold.runtime.storage.session_header import SessionHeader
 
 T = TypeVar("T")
 
@@ -32,13 +28,6 @@ class Runner(Protocol):
     """How a store does its work; `undo` takes back what came of it too late."""
 
     async def __call__(self, work: Callable[[], T], undo: Callable[[T], object] = ..., /) -> T: ...
-
-
-SYNC_SECONDS = 30.0
-"""A sync that takes longer counts as failed: nobody knows what its disk will do."""
-
-SLICES = 3
-"""The clock goes on while a process is stopped; its disk has the other slices then."""
 
 
 def _keep(_value: object) -> None:
@@ -92,113 +81,6 @@ async def _in_thread(work: Callable[[], T], undo: Callable[[T], object] = _keep,
             with patiently():
                 await ended.wait()
         raise
-
-
-class LocalGrant:
-    """A grant on one log of a store on this machine; see `Grant`.
-
-    Its acknowledgements survive what `durability` says, whatever the header is content with.
-    """
-
-    def __init__(self, log: Log, committer: Committer) -> None:
-        self.durability: Durability = log.header.level
-        self._log, self._committer = log, committer
-        self._next_seq = log.next_seq
-        self._progress = Progress(log.next_seq - 1, log.durable_seq)
-        self._watcher: Callable[[Progress], None] | None = None
-        self._failure: Broken | None = None
-        self._released = False
-        self._closed = False
-        self._changed = trio.Event()
-
-    @property
-    def header(self) -> SessionHeader:
-        return self._log.header
-
-    def strengthen(self, durability: Durability) -> None:
-        self.durability = stronger(self.durability, durability)
-
-    @property
-    def term(self) -> int:
-        return self._log.term
-
-    @property
-    def recovered(self) -> SessionRecovered | None:
-        return self._log.recovered
-
-    @property
-    def durable_seq(self) -> int:
-        return self._progress.durable_seq
-
-    def events(self, earlier: Collection[str]) -> Iterator[Event]:
-        return (decode_line(record.encoded) for record in self._log.records.since_step(earlier))
-
-    def append(self, expected_seq: int, batch: Sequence[bytes]) -> None:
-        self._check()
-        if self._released:
-            raise LogClosed(self.header.id)
-        if not batch:
-            raise EmptyBatch(self.header.id)
-        if expected_seq != self._next_seq:
-            raise SeqMismatch(self._next_seq, expected_seq)
-        self._next_seq += len(batch)
-        self._committer.submit(Work(self._log, self._deliver, [batch]))
-        self._check()
-
-    async def sync(self) -> int:
-        self._check()
-        if self._released:
-            raise LogClosed(self.header.id)
-        target = self._next_seq - 1
-        power = self.durability == "power"
-        self._committer.submit(Work(self._log, self._deliver, sync=power))
-        await self._until(lambda: self._progress.durable_seq >= target or self._failure is not None)
-        self._check()
-        if self._progress.durable_seq < target:
-            reason = f"a sync did not finish within {SYNC_SECONDS:g} s"
-            self._failure = LogFailed(self.header.id, reason, self._progress.durable_seq)
-            self._wake()
-            raise self._failure
-        return self._progress.durable_seq
-
-    def watch(self, callback: Callable[[Progress], None]) -> None:
-        self._watcher = callback
-
-    async def failed(self) -> Broken:
-        while self._failure is None:
-            await self._changed.wait()
-        return self._failure
-
-    async def release(self) -> None:
-        self._released = True
-        if not self._closed:
-            self._committer.submit(Work(self._log, self._deliver, close=True))
-            await self._until(lambda: self._closed)
-
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-
-    async def _until(self, reached: Callable[[], bool]) -> None:
-        """Wait until it is reached or the time for a sync is over."""
-        for _ in range(SLICES):  # a process that is stopped and goes on loses one of them
-            with trio.move_on_after(SYNC_SECONDS / SLICES):
-                while not reached():
-                    await self._changed.wait()
-                return
-
-    def _deliver(self, outcome: Outcome) -> None:
-        durable = outcome.durable_seq if self.durability == "power" else outcome.written_seq
-        self._progress = Progress(outcome.written_seq, durable)
-        self._failure = self._failure or outcome.failure
-        self._closed = self._closed or outcome.closed
-        if self._watcher is not None:
-            self._watcher(self._progress)
-        self._wake()
-
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
 
 
 class EmbeddedStore:

@@ -36,9 +36,10 @@ from refold.actors.kernel import Ask, Mail, Mailbox, Message
 from refold.actors.log.session_log import SessionLog
 from refold.actors.turn.seams import StartSource
 from refold.actors.turn.step import LoopInstance
-from refold.actors.turn.turn import Cancel, open_turn, run_turn
+from refold.actors.turn.turn import Cancel, run_turn
 from refold.runtime.closing import INTERRUPTED, closers
-from refold.runtime.events import EndReason, Trigger
+from refold.runtime.envelope import draft
+from refold.runtime.events import EndReason, Trigger, TurnStart
 from refold.runtime.messages import USER, Source
 
 RECOVERIES = 3
@@ -197,9 +198,12 @@ class AgentLoop:
         cancel = Cancel(self._instance.options.budgets.max_seconds)
         self._cancel, self._turn_over = cancel, trio.Event()
         try:
-            offered = await open_turn(self._log, trigger)
+            live = self._log.live
+            await self._log.append(draft(TurnStart(live.rules.standing.turn + 1, trigger)))
+            tally = live.answers.current
+            assert tally is not None, "it was opened"
             if trigger.kind != "recovery":  # which takes no prompts
-                self._had_a_turn = set(offered)
+                self._had_a_turn = set(tally.offered)
             progress = await run_turn(self._instance, cancel)
         finally:
             self._cancel = None

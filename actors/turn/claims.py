@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import attrs
 
 from refold.actors.log.session_log import Claim, SessionLog
-from refold.actors.turn.seams import PromptView, Reject, Seams, Submit, consult
+from refold.actors.turn.seams import PromptView, Reject, Seams, consult
 from refold.runtime.envelope import draft
 from refold.runtime.errors import RuleBroken
 from refold.runtime.events import (
@@ -60,7 +60,7 @@ class DueEntries:
                 rejected = verdict.reason
             else:
                 prompts += entry.target == "turn"
-                found.append(_claim(seq, entry, verdict, turn))
+                found.append(verdict)
         if rejected is not None and not prompts and (first or self._answered(found)):
             raise AllRejected(rejected)
         if first and all(isinstance(claim.message, ContextMessage) for claim in found):
@@ -83,7 +83,7 @@ class DueEntries:
             raise AllRejected(WITHDRAWN)
         return left
 
-    async def _judge(self, turn: int, seq: int, entry: InboxQueued) -> Submit | Reject:
+    async def _judge(self, turn: int, seq: int, entry: InboxQueued) -> Claim | Reject:
         content: tuple[Block, ...] = entry.content
         context: tuple[Block, ...] = ()
         for seam in self.seams.prompt_submit:
@@ -99,12 +99,12 @@ class DueEntries:
             if verdict is not None:
                 content = content if verdict.content is None else verdict.content
                 context += verdict.context
-        return Submit(content, context)
-
-    def prompts(self) -> dict[int, InboxQueued]:
-        """The prompts that are pending now, by seq."""
-        pending = self.log.live.rules.inbox.pending
-        return {seq: entry for seq, entry in pending.items() if entry.target == "turn"}
+        message = _message(entry, content, turn)
+        if not context:
+            return Claim(seq, message)
+        return Claim(
+            seq, message, (ContextMessage(context, Source("plugin", plugin="prompt_submit")),)
+        )
 
     async def block(self, entries: Mapping[int, InboxQueued], reason: str) -> None:
         """Take entries out of the inbox as blocked; those that somebody took back are left out."""
@@ -121,14 +121,6 @@ class DueEntries:
 
 def _is_prompt(claim: Claim) -> bool:
     return isinstance(claim.message, UserMessage)
-
-
-def _claim(seq: int, entry: InboxQueued, verdict: Submit, turn: int) -> Claim:
-    content = entry.content if verdict.content is None else verdict.content
-    if not verdict.context:
-        return Claim(seq, _message(entry, content, turn))
-    context = ContextMessage(verdict.context, Source("plugin", plugin="prompt_submit"))
-    return Claim(seq, _message(entry, content, turn), (context,))
 
 
 def _message(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import attrs
 
-from refold.actors.log.session_log import LogProgress
+from refold.actors.log.live_log import LogProgress
 from refold.actors.session_tree import RunningSession
 from refold.runtime.envelope import decode_line
 from refold.runtime.errors import Refused

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from refold.actors.kernel import ActorCrashed, ActorStopped
 from refold.actors.log.seam_log import SeamLog
-from refold.actors.log.session_log import Claim, SessionLog, StepBoundary
+from refold.actors.log.session_log import SessionLog, StepBoundary
 from refold.actors.request.answer_writer import Answer
 from refold.actors.request.dispatch import Dispatch
 from refold.actors.turn.claims import AllRejected, DueEntries
@@ -25,7 +25,7 @@ from refold.runtime.errors import Broken, RuleBroken
 from refold.runtime.events import AssistantMessage, InboxQueued
 from refold.runtime.json import said_by
 from refold.runtime.messages import Message, Source, TextBlock, tool_calls
-from refold.runtime.request_header import EpochHeader, LlmCallConfig, RequestHeader
+from refold.runtime.request_header import EpochHeader, RequestHeader
 from refold.runtime.storage.reader import LogReader
 from refold.runtime.stream.failures import Failure, LlmFailure
 
@@ -66,20 +66,17 @@ class LoopInstance:
         and what a seam or an append raises; before the step is open, that takes the prompts of the
         turn out of the inbox, since its end is theirs.
         """
-        mine = self._due.prompts() if prompts else {}
+        pending = self.log.live.rules.inbox.pending if prompts else {}
+        mine = {seq: entry for seq, entry in pending.items() if entry.target == "turn"}
         try:
-            await self._session_start()
-            claims = await self._due.claims(turn, first=prompts)
-            prefix = await self._session_prefix()
-            await self._pre_step(turn, prefix, claims)
-            boundary = await self._open_step(turn, claims)
+            boundary, prefix = await self._open(turn, prompts=prompts)
         except AllRejected:
             raise
         except Exception as error:
             with suppress(Broken, ActorCrashed, ActorStopped):  # the error says more
                 await self._due.block(mine, said_by(error))
             raise
-        await self._write_header(await self._call_config(), prefix)
+        await self._owe_header(prefix)
         answer = await self.dispatch.dispatch(boundary)
         if answer.finish == "content-filter":
             text = "the provider withheld its answer; ask in another way"
@@ -119,59 +116,45 @@ class LoopInstance:
         pending = self.log.live.rules.inbox.pending
         return any(entry.target == "step" for entry in pending.values())
 
-    async def _session_start(self) -> None:
-        source, self._source = self._source, None
-        if source is not None:
-            for seam in self.options.seams.session_start:
-                await consult("session_start", seam, self._seam_log, source)
-
-    async def _session_prefix(self) -> tuple[Message, ...]:
+    async def _open(self, turn: int, *, prompts: bool) -> tuple[StepBoundary, tuple[Message, ...]]:
+        """Judge the input, let seams have their say, and take the boundary; with it the prefix."""
+        options, source = self.options, self._source
+        self._source = None
+        for start in options.seams.session_start if source is not None else ():
+            await consult("session_start", start, self._seam_log, source)
+        claims = await self._due.claims(turn, first=prompts)
         if self._prefix is None:
             composed: list[Message] = []
-            for seam in self.options.seams.session_prefix:
-                composed += await consult("session_prefix", seam, self._seam_log)
+            for prefix in options.seams.session_prefix:
+                composed += await consult("session_prefix", prefix, self._seam_log)
             self._prefix = tuple(composed)
-        return self._prefix
-
-    async def _pre_step(
-        self, turn: int, prefix: tuple[Message, ...], claims: tuple[Claim, ...]
-    ) -> None:
-        options = self.options
-        view = StepView(self._seam_log, turn, options.system, options.schemas(), prefix, claims)
+        schemas = options.schemas()
+        view = StepView(self._seam_log, turn, options.system, schemas, self._prefix, claims)
         for seam in options.seams.pre_step:
             await consult("pre_step", seam, view)
-
-    async def _open_step(self, turn: int, claims: tuple[Claim, ...]) -> StepBoundary:
-        """Open the step with the claims whose entries are pending still."""
         while True:
             try:
-                return await self.log.open_step(turn, claims)
-            except RuleBroken:
+                return await self.log.open_step(turn, claims), self._prefix
+            except RuleBroken:  # somebody took an entry back meanwhile
                 left = self._due.still_pending(claims)
                 if left == claims:
                     raise
                 claims = left
 
-    async def _call_config(self) -> LlmCallConfig:
+    async def _owe_header(self, prefix: tuple[Message, ...]) -> None:
+        """Write the header that is owed: always the instance's first, later only a changed one."""
         folded = self.log.live.session.header
         config = folded.config if self._anchored and folded is not None else self.options.config
         for seam in self.options.seams.request:
             config = await consult("request", seam, config)
-        return config
-
-    async def _write_header(self, config: LlmCallConfig, prefix: tuple[Message, ...]) -> None:
-        """Write the header that is owed: always the instance's first, later only a changed one."""
         header = EpochHeader(config, self.options.system, self.options.schemas(), prefix)
         folded = self.log.live.session.header
-        reason = self._reason(header, folded)
-        if reason is not None:
-            made = draft(RequestHeader(header, reason))
-            self.dispatch.check(header)  # one that no request can hold must not be logged
-            await self.log.append(made)
-            self._anchored = True
-
-    def _reason(self, header: EpochHeader, folded: EpochHeader | None) -> HeaderReason | None:
+        reason: HeaderReason = "change"
         if not self._anchored:
-            return "initial" if folded is None else "resume"
-        same = typed_json.canonical(header) == typed_json.canonical(folded)
-        return None if same else "change"
+            reason = "initial" if folded is None else "resume"
+        elif typed_json.canonical(header) == typed_json.canonical(folded):
+            return
+        made = draft(RequestHeader(header, reason))
+        self.dispatch.check(header)  # one that no request can hold must not be logged
+        await self.log.append(made)
+        self._anchored = True

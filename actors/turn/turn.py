@@ -21,7 +21,7 @@ from refold.runtime import typed_json
 from refold.runtime.closing import NOT_STARTED, Why, closers
 from refold.runtime.envelope import Draft, draft
 from refold.runtime.errors import NotLosslessJson, Refused
-from refold.runtime.events import EndReason, StepEnd, ToolError, Trigger, TurnStart
+from refold.runtime.events import EndReason, StepEnd, ToolError
 from refold.runtime.json import clean_text, said_by
 from refold.runtime.storage.errors import PASSING, Fenced, LogFailed
 from refold.runtime.stream.failures import Failure, LlmFailure
@@ -68,14 +68,6 @@ class TurnNotes:
     context: list[Draft] = attrs.field(factory=list)
     violation: InvariantViolation | None = None
     stopped: bool = False
-
-
-async def open_turn(log: SessionLog, trigger: Trigger) -> frozenset[int]:
-    """Append `turn/start`; returns the entries that were pending then."""
-    await log.append(draft(TurnStart(log.live.rules.standing.turn + 1, trigger)))
-    tally = log.live.answers.current
-    assert tally is not None, "it was opened"
-    return tally.offered
 
 
 async def run_turn(instance: LoopInstance, cancel: Cancel) -> TurnNotes:

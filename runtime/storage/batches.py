@@ -30,33 +30,30 @@ def frame_batches(
 ) -> Framed | None:
     """The lines of batches of encoded events that go on after `written`; None for no event.
 
-    Raises `SeqMismatch`, `InvalidEvent`, `LegacyEvent`.
+    Each must be the event that is next, on one line and one that is taken. Raises `SeqMismatch`,
+    `InvalidEvent`, `LegacyEvent`.
     """
     seq, chain, parts = written.next_seq, written.chain, list[bytes]()
     kinds: list[bytes] = []
     for events in batches:
-        for encoded in events:
-            kinds.append(orjson.dumps(check_event(encoded, seq))[1:-1])
-            seq += 1
+        for at, encoded in enumerate(events, seq):
+            envelope = read_envelope(encoded)
+            if envelope is None or b"\n" in encoded or not encoded.endswith(b"}"):
+                problem = "is not one line of JSON that starts with type, seq and time"
+                raise InvalidEvent("?", problem, at)
+            type_, got = envelope
+            if got != at:
+                raise SeqMismatch(at, got)
+            if type_ in (LEGACY_TYPE, "request/header"):
+                refuse_legacy(type_, _parse(encoded, type_, at).get("data"), at)
+            kinds.append(orjson.dumps(type_)[1:-1])
+        seq += len(events)
         lines, chain = frame_batch(events, chain, durable_seq)
         parts.append(lines)
     if not kinds:
         return None
     data = b"".join(parts)
     return Framed(data, kinds, LogEnd(seq, written.offset + len(data), chain, durable_seq))
-
-
-def check_event(encoded: bytes, seq: int) -> str:
-    """The type of encoded bytes; refuse what is not the event `seq` on one line, or never taken."""
-    envelope = read_envelope(encoded)
-    if envelope is None or b"\n" in encoded or not encoded.endswith(b"}"):
-        raise InvalidEvent("?", "is not one line of JSON that starts with type, seq and time", seq)
-    type_, got = envelope
-    if got != seq:
-        raise SeqMismatch(seq, got)
-    if type_ in (LEGACY_TYPE, "request/header"):
-        refuse_legacy(type_, _parse(encoded, type_, seq).get("data"), seq)
-    return type_
 
 
 def _parse(encoded: bytes, type_: str, seq: int) -> dict[str, Any]:

@@ -111,12 +111,21 @@ class RequestEncoder:
         generation: int = 0,
     ) -> Encoded:
         """The request of `header` and the derived messages; `generation` is the surface's."""
-        previous = None
-        if not self._goes_on(format_, header, generation):
-            previous = bytes(self._kept) + self._ending
-            self._restart(format_, header, generation)
+        previous, continued = None, self._continued
+        if (
+            continued is None
+            or generation != self._generation
+            or not continued.continues(format_, header)
+        ):
+            previous, kept = bytes(self._kept) + self._ending, bytearray()
+            # A header that this format refuses leaves the encoding as it was.
+            continued = Continued(format_, header, kept.extend)
+            self._kept, self._continued = kept, continued
+            self._generation, self._count = generation, 0
         final, ending = len(self._kept), self._ending
-        continued = self._add(derived)
+        for message in derived[self._count :]:
+            continued.add(message)
+        self._count = len(derived)
         self._ending = continued.ending()
         body = b"".join((self._kept, self._ending))
         if previous is None:
@@ -125,26 +134,6 @@ class RequestEncoder:
             shared = common_prefix(previous, body)
         digests = continued.digests()
         return Encoded(body, digests.request, digests.wire, shared)
-
-    def _goes_on(self, format_: WireFormat, header: EpochHeader, generation: int) -> bool:
-        continued = self._continued
-        if continued is None or generation != self._generation:
-            return False
-        return continued.continues(format_, header)
-
-    def _restart(self, format_: WireFormat, header: EpochHeader, generation: int) -> None:
-        kept = bytearray()
-        # A header that this format refuses leaves the encoding as it was.
-        continued = Continued(format_, header, kept.extend)
-        self._kept, self._continued = kept, continued
-        self._generation, self._count = generation, 0
-
-    def _add(self, derived: Sequence[Message]) -> Continued:
-        assert self._continued is not None
-        for message in derived[self._count :]:
-            self._continued.add(message)
-        self._count = len(derived)
-        return self._continued
 
 
 def encode_request(request: Request, format_: WireFormat) -> Encoded:

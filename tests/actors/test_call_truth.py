@@ -18,7 +18,7 @@ import trio
 
 import refold
 from refold import Call, Say, Script, Seams
-from refold.actors.stores.local import LocalGrant
+from refold.actors.stores.committer import LocalGrant
 from refold.actors.tools import Tool
 from refold.runtime.closing import NOT_STARTED, UNKNOWN_OUTCOME
 from refold.runtime.envelope import Event

@@ -17,14 +17,15 @@ import trio
 import refold
 from refold import Say, Script
 from refold.actors.kernel import ActorCrashed, open_supervisor
-from refold.actors.log.session_log import LiveLog, SessionLog
+from refold.actors.log.live_log import LiveLog
+from refold.actors.log.session_log import SessionLog
 from refold.actors.stores import EmbeddedStore, open_store
 from refold.actors.stores.committer import SIDE_BY_SIDE
 from refold.runtime.envelope import draft
 from refold.runtime.events import Owner, TodoWrite
 from refold.runtime.storage import open_sessions
 from refold.runtime.storage.errors import LogFailed, StoreFull
-from refold.runtime.storage.jsonl.file_rounds import WHOLE_FILE_SYSTEM, FileRounds
+from refold.runtime.storage.jsonl.file_log import WHOLE_FILE_SYSTEM, FileRounds
 from refold.runtime.storage.jsonl.folder import JsonlFolder
 from refold.runtime.storage.port import OS, Port
 from refold.runtime.storage.session_header import SessionHeader

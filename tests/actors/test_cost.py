@@ -137,9 +137,9 @@ async def test_the_count_sees_a_cost_that_grows(
     tmp_path: Path, counting: Cost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The self-test: an encoder that starts anew at each request is caught by the same counts."""
-    from refold.runtime.wire.request_encoder import RequestEncoder
+    from refold.runtime.wire.request_encoder import Continued
 
-    monkeypatch.setattr(RequestEncoder, "_goes_on", lambda *_: False)
+    monkeypatch.setattr(Continued, "continues", lambda *_: False)
     few = await cost_of_a_turn(tmp_path / "few", counting, 10)
     many = await cost_of_a_turn(tmp_path / "many", counting, 1_000)
     assert many.encoded - few.encoded > DIGITS

@@ -13,7 +13,8 @@ import trio.testing
 
 import refold
 from refold import Call, Fail, Hang, Say, Script
-from refold.actors.stores.local import EmbeddedStore, LocalGrant
+from refold.actors.stores.committer import LocalGrant
+from refold.actors.stores.local import EmbeddedStore
 from refold.actors.turn.seams import Seams
 from refold.runtime.envelope import draft
 from refold.runtime.events import CompactStart, CompactSummary

@@ -9,8 +9,7 @@ import trio
 import trio.testing
 
 from refold.actors.stores import Progress
-from refold.actors.stores.committer import Committer, Outcome, Work
-from refold.actors.stores.local import SYNC_SECONDS, LocalGrant
+from refold.actors.stores.committer import SYNC_SECONDS, Committer, LocalGrant, Outcome, Work
 from refold.runtime.storage.errors import EmptyBatch, LogClosed, LogFailed, SeqMismatch
 from refold.runtime.storage.session_header import SessionHeader
 from tests.actors.test_committer_rounds import FakeLog

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from refold.actors.log.session_log import LiveLog
+from refold.actors.log.live_log import LiveLog
 from refold.runtime.envelope import decode_line
 from refold.runtime.errors import RefoldError
 from refold.runtime.events import FOLDED

@@ -26,7 +26,8 @@ from refold.actors.request.dispatch import Dispatch
 from refold.actors.request.http_model import HttpModel, open_client
 from refold.actors.request.invariants import Clear, Evidence, InvariantViolation, _Checker
 from refold.actors.request.model import Clearance, Model, NotAdmitted, Stream, Uncleared
-from refold.actors.stores.local import EmbeddedStore, LocalGrant
+from refold.actors.stores.committer import LocalGrant
+from refold.actors.stores.local import EmbeddedStore
 from refold.runtime.envelope import draft
 from refold.runtime.events import (
     AssistantMessage,

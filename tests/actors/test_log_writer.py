@@ -14,8 +14,9 @@ import trio
 import refold
 from refold import Script
 from refold.actors.kernel import ActorCrashed, Mail, open_supervisor
+from refold.actors.log.live_log import LiveLog
 from refold.actors.log.log_writer import _Writer
-from refold.actors.log.session_log import Claim, LiveLog, SessionLog
+from refold.actors.log.session_log import Claim, SessionLog
 from refold.actors.request.script import Call, Say
 from refold.actors.stores import Grant, Store, open_store
 from refold.runtime.envelope import Draft, Event, draft

@@ -24,7 +24,7 @@ from refold.actors.request.invariants import InvariantViolation
 from refold.actors.turn import agent_loop
 from refold.actors.turn.agent_loop import RECOVERIES
 from refold.actors.turn.step import LoopInstance
-from refold.actors.turn.turn import Cancel, TurnNotes, open_turn, run_turn
+from refold.actors.turn.turn import Cancel, TurnNotes, run_turn
 from refold.runtime.envelope import Event
 from refold.runtime.events import EndReason, TurnEnd, TurnStart
 from refold.runtime.messages import USER, Source
@@ -204,13 +204,13 @@ async def test_a_prompt_whose_turn_was_not_open_when_the_loop_crashed_has_it_onc
 ) -> None:
     calls: list[object] = []
 
-    async def trip_once(*arguments: Any) -> frozenset[int]:
+    def trip_once(*arguments: Any) -> TurnStart:
         calls.append(arguments)
         if len(calls) == 1:
             raise Tripped
-        return await open_turn(*arguments)
+        return TurnStart(*arguments)
 
-    monkeypatch.setattr(agent_loop, "open_turn", trip_once)
+    monkeypatch.setattr(agent_loop, "TurnStart", trip_once)
     script = Script([Say("fine")])
     async with refold.open("memory:", providers=[script]) as runtime:
         agent = await runtime.start_agent(model="script/m")

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from refold.actors.kernel import open_supervisor
-from refold.actors.log.session_log import LiveLog
+from refold.actors.log.live_log import LiveLog
 from refold.actors.stores import open_store
 from refold.runtime.envelope import Draft, Event, Replace, decode_line, parse_draft
 from refold.runtime.errors import RuleBroken

@@ -12,10 +12,11 @@ import trio
 import trio.testing
 
 from refold.actors.kernel import ActorCrashed, Spec, open_supervisor, waiting_chain
+from refold.actors.log.live_log import LiveLog
 from refold.actors.log.log_writer import log_writer
-from refold.actors.log.session_log import Claim, LiveLog, SessionLog
+from refold.actors.log.session_log import Claim, SessionLog
 from refold.actors.stores import Store, open_store
-from refold.actors.stores.local import LocalGrant
+from refold.actors.stores.committer import LocalGrant
 from refold.runtime.envelope import Draft, Event
 from refold.runtime.errors import RuleBroken, SurfaceRefused
 from refold.runtime.events import UserMessage

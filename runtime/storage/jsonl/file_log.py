@@ -1,10 +1,11 @@
-"""One JSONL log that is open for writing."""
+"""One JSONL log that is open for writing, and rounds over many of a folder."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import NoReturn
 
 from refold.runtime.storage.batches import frame_batches
@@ -15,6 +16,7 @@ from refold.runtime.storage.framing import frame_header
 from refold.runtime.storage.index import records_of
 from refold.runtime.storage.jsonl.names import FolderNames
 from refold.runtime.storage.lines import FileLines, StoredRecords
+from refold.runtime.storage.local_store import Batches, Done, Failures, Log, SideBySide, contained
 from refold.runtime.storage.port import Port
 from refold.runtime.storage.scan import LastOwner
 from refold.runtime.storage.writer_state import Opening, WriterState
@@ -26,6 +28,10 @@ _open_here: set[tuple[int, tuple[int, int]]] = set()
 def is_open_here(port: Port, fd: int) -> bool:
     """Whether this process has the log of a descriptor open for writing, through any store."""
     return (id(port), port.fstat(fd).identity) in _open_here
+
+
+def _fdatasync(port: Port, fd: int) -> None:
+    port.fdatasync(fd)
 
 
 class JsonlLog:
@@ -89,24 +95,38 @@ class JsonlLog:
         if framed is None:
             return
         first = frame_header(self.header) if self._fd is None else b""
-        self._write(first + framed.lines)
+        try:
+            if self._fd is None:
+                self._beside.drop_mark()  # it must not judge the new log
+                self._fd = self._port.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+                self._enter(self._fd)
+            elif (
+                not self._is_named(self._fd)
+                or self._port.fstat(self._fd).size != self._state.written.offset
+            ):
+                self._replaced()
+            write_all(self._port, self._fd, first + framed.lines, self._state.written.offset)
+            # Nobody may ask again before such a write is acknowledged.
+            if self.header.level != "power" and not self._is_named(self._fd):
+                self._replaced()
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                self._poison(error)
+            self._take_back(error)
         self._state.go_on(framed, first)
 
-    def sync(self) -> int:
+    def sync(self, make_durable: Callable[[Port, int], None] = _fdatasync) -> int:
         """Make everything appended before the call durable; returns the highest durable seq.
 
-        Raises `LogClosed`, `Fenced`, or `LogFailed`: a failed sync is final and never tried again.
+        `make_durable` does so with the file of a descriptor, or raises `OSError`. Raises
+        `LogClosed`, `Fenced`, or `LogFailed`: a failed sync is final and never tried again.
         """
-        return self.sync_with(lambda port, fd: port.fdatasync(fd))
-
-    def sync_with(self, sync: Callable[[Port, int], None]) -> int:
-        """As `sync`, where `sync` makes the file of a descriptor durable or raises `OSError`."""
         self._state.check_usable()
         target = self._state.written
         if self._fd is None or target == self._state.durable:
             return self.durable_seq
         try:
-            sync(self._port, self._fd)
+            make_durable(self._port, self._fd)
             if self.durable_seq < 0:
                 self._port.sync_directory(self._names.folder)
             # What went into a file that is no longer the log's must not be acknowledged.
@@ -157,24 +177,6 @@ class JsonlLog:
         assert self._fd is not None, "a new log holds no records"
         return FileLines(self._port, self._fd, self._path)
 
-    def _write(self, data: bytes) -> None:
-        try:
-            if self._fd is None:
-                self._beside.drop_mark()  # it must not judge the new log
-                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
-                self._fd = self._port.open(self._path, flags)
-                self._enter(self._fd)
-            elif not self._is_ours(self._fd):
-                self._replaced()
-            write_all(self._port, self._fd, data, self._state.written.offset)
-            # Nobody may ask again before such a write is acknowledged.
-            if self.header.level != "power" and not self._is_named(self._fd):
-                self._replaced()
-        except OSError as error:
-            if error.errno not in NO_ROOM:
-                self._poison(error)
-            self._take_back(error)
-
     def _enter(self, fd: int) -> None:
         self._entry = (id(self._port), self._port.fstat(fd).identity)
         _open_here.add(self._entry)
@@ -182,9 +184,6 @@ class JsonlLog:
     def _leave(self) -> None:
         if self._entry is not None:
             _open_here.discard(self._entry)
-
-    def _is_ours(self, fd: int) -> bool:
-        return self._is_named(fd) and self._port.fstat(fd).size == self._state.written.offset
 
     def _is_named(self, fd: int) -> bool:
         try:
@@ -230,3 +229,76 @@ class JsonlLog:
 
 def _reason(error: OSError) -> str:
     return error.strerror or str(error)
+
+
+WHOLE_FILE_SYSTEM = 16
+"""From how many dirty files on one sync of the file system is cheaper."""
+
+
+class FileRounds:
+    """One write a file; then the syncs, side by side, or one for the whole file system.
+
+    See `Rounds`. `logs` are those that are open, each under itself.
+    """
+
+    def __init__(self) -> None:
+        self.logs: dict[Log, JsonlLog] = {}
+        self._root: tuple[Port, int] | None = None
+
+    def write(self, works: Sequence[tuple[Log, Batches]], *, durable: bool) -> Done:
+        del durable  # files are synced one by one
+        first = self.logs.get(works[0][0])
+        if first is not None and first.port.has_syncfs:
+            self._open_root(first)
+        failures: Failures = {}
+        for log, batches in works:
+            failures |= contained([log], partial(log.append, *batches))
+        return Done(failures, writes=len(works) - len(failures))
+
+    def sync(self, logs: Sequence[Log], side_by_side: SideBySide) -> Done:
+        own = [self.logs[log] for log in logs]
+        if len(own) >= WHOLE_FILE_SYSTEM and own[0].port.has_syncfs:
+            return Done(self._sync_file_system(own), syncs=1)
+        failures: Failures = {}
+        for failed in side_by_side([partial(contained, [log], log.sync) for log in own]):
+            failures |= failed
+        return Done(failures, syncs=len(own))
+
+    def _sync_file_system(self, logs: Sequence[JsonlLog]) -> Failures:
+        """One sync for all; when it fails nobody knows whose bytes are lost, so every log fails."""
+        port, root = self._open_root(logs[0])
+        outcome: list[OSError | None] = []
+
+        def sync(_port: Port, _fd: int) -> None:
+            if not outcome:
+                outcome.append(_error_of(partial(port.syncfs, root)))
+            if outcome[0] is not None:
+                raise outcome[0]
+
+        failures: Failures = {}
+        for log in logs:
+            failures |= contained([log], partial(log.sync, sync))
+        return failures
+
+    def _open_root(self, log: JsonlLog) -> tuple[Port, int]:
+        """Open the descriptor that whole file systems are synced through, before any is written.
+
+        A descriptor reports the errors since it was opened: an old one misses none of ours.
+        """
+        if self._root is None:
+            self._root = log.port, log.open_lock_file()
+        return self._root
+
+    def stop(self) -> None:
+        if self._root is not None:
+            port, fd = self._root
+            port.close(fd)
+            self._root = None
+
+
+def _error_of(work: Callable[[], object]) -> OSError | None:
+    try:
+        work()
+    except OSError as error:
+        return error
+    return None

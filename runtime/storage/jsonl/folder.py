@@ -22,8 +22,7 @@ from refold.runtime.storage.files import (
 )
 from refold.runtime.storage.fork import fork_point, forkable, seeded
 from refold.runtime.storage.framing import frame_header
-from refold.runtime.storage.jsonl.file_log import JsonlLog, is_open_here
-from refold.runtime.storage.jsonl.file_rounds import FileRounds
+from refold.runtime.storage.jsonl.file_log import FileRounds, JsonlLog, is_open_here
 from refold.runtime.storage.jsonl.log_files import LogFiles
 from refold.runtime.storage.jsonl.names import FolderNames
 from refold.runtime.storage.jsonl.takeover import complete, take_over

@@ -35,7 +35,7 @@ def test_what_is_appended_while_a_sync_runs_is_not_durable_by_it(log: JsonlLog) 
         port.fdatasync(fd)
         log.append([event(2)])
 
-    assert log.sync_with(meanwhile) == 1
+    assert log.sync(meanwhile) == 1
     assert log.durable_seq == 1
     assert log.next_seq == 3
     assert log.sync() == 2
@@ -53,7 +53,7 @@ def test_what_was_synced_into_a_file_without_its_name_is_not_durable(
         put(port, LOG, whole)
 
     with pytest.raises(LogFailed) as failed:
-        log.sync_with(meanwhile)
+        log.sync(meanwhile)
     assert failed.value.durable_seq == 0
     assert log.durable_seq == 0
 
