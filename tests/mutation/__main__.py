@@ -102,6 +102,9 @@ def main(
     zygote = Zygote(work, jobs, report.take)
     options = ["-q", "-s", "--tb=line", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=0"]
     paths = [path for path in tests if Path(path).exists()]
+    without = {part for name in targets for part in TARGETS[name].without}
+    if without:
+        options += ["-k", f"not ({' or '.join(sorted(without))})"]
     pytest.main([*options, "-m", marks, *paths], plugins=[zygote])
     untried = sum(len(found) for _, found in work) - sum(report.made.values())
     if untried:

@@ -11,6 +11,8 @@ class Target:
 
     modules: tuple[str, ...]
     tests: tuple[str, ...]
+    without: tuple[str, ...] = ()
+    """Parts of names of tests that take time and notice nothing that others do not."""
 
 
 def _actors(*names: str) -> tuple[str, ...]:
@@ -53,6 +55,7 @@ TARGETS: dict[str, Target] = {
             "refold.runtime.standing",
         ),
         RULES,
+        without=("sqlite", "test_most_of_those_replacements"),  # the store; a test of a test
     ),
     "folds": Target(
         (
