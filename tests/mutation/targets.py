@@ -107,7 +107,7 @@ TARGETS: dict[str, Target] = {
         STORES,
     ),
     "writer": Target(
-        ("refold.actors.log.log_writer",),
+        ("refold.actors.log.log_writer", "refold.actors.log.live_log"),
         _actors("effects", "folding", "inbox", "log_writer", "recovery", "writer_opening"),
     ),
     "invariants": Target(

@@ -206,10 +206,10 @@ class SqliteLog:
             return
         failure: Broken
         if found and found[0][1] != rows.holder:
-            last = self._holder()
-            term = self.term if last is None else last.owner.term
-            stands = self._state.acknowledged_seq
-            failure = Fenced(self.header.id, max(term, self.term), stands)
+            # The new owner's claim may not be written yet; its term is above this one all the same.
+            last, term = self._holder(), self.term + 1
+            term = term if last is None else max(term, last.owner.term)
+            failure = Fenced(self.header.id, term, self._state.acknowledged_seq)
         else:
             reason = "another program changed or deleted it"
             failure = LogFailed(self.name, reason, self.durable_seq)
