@@ -269,7 +269,7 @@ class _Body(Generic[T]):
             task = tasks.pop()
             tasks += [child for nursery in task.child_nurseries for child in nursery.child_tasks]
             if task._abort_func is not None:  # noqa: SLF001 - see above
-                task._attempt_abort(_raise_broken_off)  # noqa: SLF001
+                task._attempt_abort(_raise_broken_off)  # noqa: SLF001 - see above
 
 
 def _raise_broken_off() -> NoReturn:

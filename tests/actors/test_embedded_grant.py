@@ -30,7 +30,7 @@ class Pending:
 
 def grant_of(pending: Pending, **header: str) -> LocalGrant:
     log: Any = FakeLog("s", next_seq=3, durable_seq=2)
-    log.__class__.header = property(lambda _: SessionHeader("s", 0, **header))  # type: ignore[arg-type]
+    log.__class__.header = property(lambda _: SessionHeader("s", 0, **header))  # type: ignore[arg-type]  # its fields as keywords
     return LocalGrant(log, cast("Committer", pending))
 
 

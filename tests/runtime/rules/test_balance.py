@@ -9,7 +9,7 @@ import pytest
 
 from refold.runtime.envelope import Draft, Event, draft
 from refold.runtime.events import TodoWrite
-from refold.runtime.rules.soundness import last_sound_end as last_balanced_end
+from refold.runtime.rules.soundness import last_sound_end
 from tests.runtime.rules.table import log_of, unanswered
 from tests.runtime.rules.words import (
     at,
@@ -102,20 +102,20 @@ def test_calls_without_a_result(history: Sequence[Draft], seqs: tuple[int, ...])
         "mended by a replacement",
     ],
 )
-def test_the_last_balanced_end(history: Sequence[Draft], end: int | None) -> None:
-    assert last_balanced_end(events(history)) == end
+def test_the_last_sound_end(history: Sequence[Draft], end: int | None) -> None:
+    assert last_sound_end(events(history)) == end
 
 
-def test_the_last_balanced_end_needs_no_other_events() -> None:
+def test_the_last_sound_end_needs_no_other_events() -> None:
     log_only = draft(TodoWrite(()))
     whole = events((log_only, *WHOLE, log_only, turn(2)))
     few = [event for event in whole if event.surface_op is not None or event.type == "turn/end"]
     assert len(few) < len(whole)
-    assert last_balanced_end(few) == last_balanced_end(whole) == 7
+    assert last_sound_end(few) == last_sound_end(whole) == 7
 
 
-def test_the_last_balanced_end_is_before_what_no_session_takes() -> None:
+def test_the_last_sound_end_is_before_what_no_session_takes() -> None:
     history = events((*WHOLE, user(), turn(2), turn_end(2)))
-    assert last_balanced_end(history) == 9
+    assert last_sound_end(history) == 9
     refused = attrs.evolve(history[7], source_event_seqs=(99,))
-    assert last_balanced_end([*history[:7], refused, *history[8:]]) == 6
+    assert last_sound_end([*history[:7], refused, *history[8:]]) == 6

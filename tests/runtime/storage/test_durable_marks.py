@@ -101,7 +101,7 @@ def test_a_new_logs_first_bytes_are_durable_before_its_name(port: MemoryPort) ->
         order.append("directory")
         sync_directory(path)
 
-    port.fdatasync, port.sync_directory = data, directory  # type: ignore[method-assign]
+    port.fdatasync, port.sync_directory = data, directory  # type: ignore[method-assign]  # as noted
     log = JsonlFolder(FOLDER, port).create(HEADER)
     log.append([event(0)])
     order.clear()

@@ -1,9 +1,6 @@
 """A result answers a call of the message before it, with nothing but results between.
 
 Ids come back: servers number calls per answer. So a pair is known by its place, not by its id.
-
-Written ahead of the rule: each case is expected to fail, strictly, so that it announces itself when
-the rule is there. Take `ahead` away then and move the rows to the tables of rules 3 and 6.
 """
 
 from __future__ import annotations
@@ -11,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from refold.runtime.envelope import Event
-from refold.runtime.rules.soundness import last_sound_end as last_balanced_end
+from refold.runtime.rules.soundness import last_sound_end
 from tests.runtime.rules.table import Row, allowed, judge, log_of, rows, unanswered
 from tests.runtime.rules.words import (
     at,
@@ -72,7 +69,7 @@ def test_replacements_of_rounds_with_one_id(row: Row) -> None:
 
 
 def events(*drafts: object) -> list[Event]:
-    return log_of(drafts, seed=len(drafts)).session.events  # type: ignore[arg-type,return-value]
+    return log_of(drafts, seed=len(drafts)).session.events  # type: ignore[arg-type,return-value]  # a list of events is one
 
 
 LOST = (
@@ -93,7 +90,7 @@ def test_a_lost_result_is_seen_though_a_later_call_has_the_same_id() -> None:
 
 
 def test_no_end_after_a_lost_result_is_balanced() -> None:
-    assert last_balanced_end(events(*LOST)) is None
+    assert last_sound_end(events(*LOST)) is None
 
 
 @pytest.mark.parametrize("between", [user(), context(), says(1, 1)])
