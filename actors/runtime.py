@@ -365,11 +365,16 @@ class Runtime:
             raise NotClosed(tuple(closing.late))
 
     async def leave(self, error: BaseException | None) -> None:
-        """Close for good, because of `error` or in peace."""
+        """Close for good, because of `error` or in peace; raises `NotClosed` only in peace."""
         self._left = True
         if error is not None and isinstance(sole_error(error), KeyboardInterrupt):
             self._interrupted = True
-        await self.close()
+        try:
+            await self.close()
+        except NotClosed:
+            # What ended the block says more; the program's log names who was late.
+            if error is None and not self._interrupted:
+                raise
 
     def _lose_patience(self, seconds: float) -> None:
         for opening in self._openings:

@@ -19,6 +19,7 @@ import refold
 from refold import Call, Say, Script, Seams
 from refold.actors.bodies import STOP_SECONDS, BrokenOff
 from refold.actors.kernel import AskCycle
+from refold.actors.runtime import NotClosed
 from refold.actors.stores.local import EmbeddedStore
 from refold.runtime.events import EndReason
 from refold.runtime.messages import text_of
@@ -560,3 +561,24 @@ async def test_a_cancelled_opening_is_undone_and_can_be_done_again(tmp_path: Pat
             assert scope.cancelled_caught
         assert await runtime.list() == ["s"], "no fork is left that nobody knows of"
         assert (await (await runtime.resume("s")).ask("again")).text == "fine"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError])
+async def test_what_ends_the_block_leaves_as_itself_also_where_there_is_no_time_to_close(
+    monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    for name in ("INTERRUPTED_SECONDS", "CLOSE_SECONDS"):
+        monkeypatch.setattr(f"refold.actors.runtime.{name}", 0.0)
+    with pytest.raises(error):
+        async with refold.open("memory:", providers=[Script([])]) as runtime:
+            await runtime.start_agent(model="script/m")
+            raise error
+
+
+async def test_sessions_that_are_not_closed_in_time_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("refold.actors.runtime.CLOSE_SECONDS", 0.0)
+    with pytest.raises(NotClosed, match="not closed in time: 'late'; their logs end as after a"):
+        async with refold.open("memory:", providers=[Script([])]) as runtime:
+            await runtime.start_agent(model="script/m", session_id="late")
