@@ -9,7 +9,6 @@ folds, so nothing of a caller's runs or fails here but observers, whose errors a
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -45,8 +44,6 @@ from refold.runtime.events import (
 )
 from refold.runtime.json import clean_text
 from refold.runtime.rules.inbox import KeyUsed
-
-_log = logging.getLogger("refold")
 
 
 async def log_writer(

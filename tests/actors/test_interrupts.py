@@ -144,10 +144,10 @@ class LineStrike:
 Strike = Callable[[tuple[int, ...]], StepStrike | LineStrike]
 
 
-def strike(make: Strike, at: tuple[int, ...], where: Where) -> None:
+def strike(make: Strike, at: tuple[int, ...], where: Where) -> bool:
     """Run the program, struck at these places: it ends by that, and everything is whole.
 
-    A run that happened to end before the first of them is no failure.
+    Returns whether it was struck; a run that happened to end before the first place was not.
     """
     with not_hanging():
         striker, interrupted = make(at), False
@@ -157,6 +157,12 @@ def strike(make: Strike, at: tuple[int, ...], where: Where) -> None:
             interrupted = True
         assert interrupted == bool(striker.struck)
         trio.run(assert_opens_again, where)
+    return interrupted
+
+
+def assert_mostly_struck(struck: list[bool]) -> None:
+    """So that programs which always end too early do not pass for programs that survive."""
+    assert sum(struck) >= 0.9 * len(struck) > 0
 
 
 def count(make: Strike, where: Where) -> int:
@@ -174,20 +180,20 @@ def test_the_program_survives_an_interrupt_at_its_every_step(
     with capsys.disabled():
         sys.stdout.write(f" [{steps} steps]")
     assert steps > 100
-    for at in range(1, steps - 20):  # the order of tasks is drawn, and with it a few steps
-        strike(StepStrike, (at,), open_store("memory:"))
+    places = range(1, steps - 20)  # the order of tasks is drawn, and with it a few steps
+    assert_mostly_struck([strike(StepStrike, (at,), open_store("memory:")) for at in places])
 
 
 def test_the_program_survives_an_interrupt_while_its_disk_works(tmp_path: Path) -> None:
     steps = count(StepStrike, tmp_path / "whole")
-    for at in range(1, steps - 20, 9):  # which thread is first makes a few steps more or less
-        strike(StepStrike, (at,), tmp_path / str(at))
+    places = range(1, steps - 20, 9)  # which thread is first makes a few steps more or less
+    assert_mostly_struck([strike(StepStrike, (at,), tmp_path / str(at)) for at in places])
 
 
 def test_the_program_survives_a_second_and_a_third_interrupt(tmp_path: Path) -> None:
     steps = count(StepStrike, tmp_path / "whole")
-    for at in range(5, steps - 20, 23):
-        strike(StepStrike, (at, at + 3, at + 9), tmp_path / str(at))
+    places = [(at, at + 3, at + 9) for at in range(5, steps - 20, 23)]
+    assert_mostly_struck([strike(StepStrike, at, tmp_path / str(at[0])) for at in places])
 
 
 def test_the_program_survives_an_interrupt_between_lines(
@@ -196,13 +202,12 @@ def test_the_program_survives_an_interrupt_between_lines(
     lines = count(LineStrike, tmp_path / "whole")
     with capsys.disabled():
         sys.stdout.write(f" [{lines} lines]")
-    for at in range(7, lines - 100, lines // LINES_IN_CI):
-        strike(LineStrike, (at,), tmp_path / str(at))
+    places = range(7, lines - 100, lines // LINES_IN_CI)
+    assert_mostly_struck([strike(LineStrike, (at,), tmp_path / str(at)) for at in places])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [StepStrike, LineStrike])
 def test_the_program_survives_an_interrupt_everywhere(make: Strike, tmp_path: Path) -> None:
-    places = count(make, tmp_path / "whole")
-    for at in range(1, places - 100):
-        strike(make, (at,), tmp_path / str(at))
+    places = range(1, count(make, tmp_path / "whole") - 100)
+    assert_mostly_struck([strike(make, (at,), tmp_path / str(at)) for at in places])
