@@ -148,7 +148,8 @@ class Committer:
             outcomes = self._round([work for work in taken if work is not None])
             if outcomes:
                 assert self._token is not None
-                self._token.run_sync_soon(_deliver_all, outcomes)
+                with suppress(trio.RunFinishedError):  # it did not wait for a disk that hung
+                    self._token.run_sync_soon(_deliver_all, outcomes)
         self._rounds.stop()
         if self._pool is not None:
             self._pool.shutdown(wait=False)

@@ -26,6 +26,7 @@ from tests.runtime.storage.logs import (
     get,
     intercepted,
     memory,
+    owner_event,
     put,
     stores,
 )
@@ -47,6 +48,21 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> MaintainedStore:
     store = stores(tmp_path)[request.param]()
     _fill(store)
     return store
+
+
+def test_the_owner_of_a_parent_is_not_that_of_its_fork() -> None:
+    """Else who forks a log that is open would wait for its owner, or take over from it."""
+    store, _ = memory()
+    log = store.create(HEADER)
+    log.append([owner_event(0), event(1, "turn/start"), event(2, "turn/end")])
+    store.fork("demo", 2, TWIN)
+    assert store.read("demo").last_owner() is not None
+    assert store.read("twin").last_owner() is None
+    twin = store.open("twin")
+    twin.append([owner_event(3)])
+    twin.close()
+    assert store.read("twin").last_owner() is not None
+    log.close()
 
 
 def test_a_fork_holds_the_same_lines_up_to_the_turn_end() -> None:

@@ -260,11 +260,14 @@ def _writes(store_port: Port, action: Callable[[Port], object]) -> list[tuple[st
     return seen
 
 
-def test_what_is_not_known_to_be_durable_is_written_again_in_place_and_synced() -> None:
-    data, ends = framed(batches(SIZES))
+@pytest.mark.parametrize("sizes", [SIZES, [1, 1]])
+def test_what_is_not_known_to_be_durable_is_written_again_in_place_and_synced(
+    sizes: list[int],
+) -> None:
+    data, ends = framed(batches(sizes))
     _, port = memory(data)
     seen = _writes(port, lambda port: JsonlFolder(FOLDER, port).open("demo"))
-    assert seen == [("pwrite", (ends[2], data[ends[2] :])), ("fdatasync", None)]
+    assert seen == [("pwrite", (ends[-2], data[ends[-2] :])), ("fdatasync", None)]
 
 
 def test_a_log_that_never_was_durable_is_written_again_whole_with_its_folder() -> None:
