@@ -12,7 +12,7 @@ from refold.actors.stores import Progress
 from refold.actors.stores.committer import SYNC_SECONDS, Committer, LocalGrant, Outcome, Work
 from refold.runtime.storage.errors import EmptyBatch, LogClosed, LogFailed, SeqMismatch
 from refold.runtime.storage.session_header import SessionHeader
-from tests.actors.test_committer_rounds import FakeLog
+from tests.actors.test_committer_rounds import FakeLog, Noted
 
 
 class Pending:
@@ -105,6 +105,15 @@ async def test_a_sync_that_takes_too_long_has_failed_for_good(
         await grant.sync()
     assert pending.works == []
     assert isinstance(await grant.failed(), LogFailed)
+
+
+async def test_where_there_is_no_thread_a_failed_write_is_raised_at_once() -> None:
+    noted, log = Noted(), FakeLog("s")
+    noted.failing["s"] = failure = LogFailed("s", "EIO", -1)
+    grant = LocalGrant(cast("Any", log), Committer(noted, threaded=False))
+    with pytest.raises(LogFailed) as failed:
+        grant.append(0, [b"x"])
+    assert failed.value is failure
 
 
 async def test_a_failure_wakes_who_waits_and_is_raised_from_then_on(pending: Pending) -> None:
