@@ -94,8 +94,16 @@ async def test_a_sync_that_takes_too_long_has_failed_for_good(
     """Nobody knows what the disk will do: that it comes round after all changes nothing."""
     grant = grant_of(pending)
     grant.append(3, [b"x"])
-    with pytest.raises(LogFailed, match="did not finish"):
-        await grant.sync()
+
+    async def watch() -> None:
+        assert isinstance(await grant.failed(), LogFailed)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        with trio.fail_after(2 * SYNC_SECONDS), pytest.raises(LogFailed, match="did not finish"):
+            await grant.sync()
+        nursery.cancel_scope.deadline = trio.current_time() + 1
+    assert not nursery.cancel_scope.cancelled_caught, "who watches was told"
     assert trio.current_time() == pytest.approx(SYNC_SECONDS)
     for _ in range(2):
         pending.deliver(Outcome(3, 3))
@@ -150,6 +158,8 @@ async def test_a_released_grant_takes_nothing_and_is_released_once(pending: Pend
             grant.append(3, [b"x"])
         with pytest.raises(LogClosed):
             await grant.sync()
+        (work,) = pending.works
         pending.deliver(Outcome(2, 2, closed=True))
+    work.deliver(Outcome(2, 2))  # of what was asked before it was closed
     await grant.release()
     assert pending.works == []
