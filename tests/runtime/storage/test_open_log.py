@@ -20,7 +20,17 @@ from refold.runtime.storage import (
 from refold.runtime.storage.durable_mark import MARK
 from refold.runtime.storage.jsonl.file_log import WHOLE_FILE_SYSTEM, FileRounds, _open_here
 from refold.runtime.storage.jsonl.names import FolderNames
-from tests.runtime.storage.logs import FOLDER, HEADER, LOG, event, framed, get, intercepted, put
+from tests.runtime.storage.logs import (
+    FOLDER,
+    HEADER,
+    LOG,
+    event,
+    framed,
+    get,
+    intercepted,
+    owner_event,
+    put,
+)
 
 MARKED = FOLDER / f"demo{MARK}"
 
@@ -102,6 +112,27 @@ def test_only_a_later_owner_fences_a_writer(term: int, refusal: type[Exception])
     replace(port, owned(term))
     with pytest.raises(refusal):
         log.append([event(2)])
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_an_owner_of_whom_only_the_lock_tells_fences_too(moved: bool) -> None:
+    """It has just taken the log over, and not written its name yet."""
+    port = MemoryPort()
+    port.mkdir(FOLDER)
+    folder = JsonlFolder(FOLDER, port)
+    log = folder.create(HEADER)
+    log.append([owner_event(0)])
+    log.sync()
+    port.unlink(FOLDER / ".lock")
+    successor = JsonlFolder(FOLDER, port).open("demo")
+    assert successor.term == log.term + 1
+    if moved:  # the old owner has come to the new lock file, by another session
+        folder.create(SessionHeader("another", 1)).close()
+    with pytest.raises(Fenced) as fenced:
+        log.append([event(1)])
+    assert fenced.value.current_term == successor.term
+    successor.close()
+    log.close()
 
 
 @pytest.mark.parametrize("level", ["power", "process", "none"])
