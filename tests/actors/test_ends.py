@@ -20,6 +20,7 @@ import refold
 from refold import Call, Say, Script, Seams
 from refold.actors.bodies import STOP_SECONDS, BrokenOff
 from refold.actors.kernel import AskCycle
+from refold.actors.log.live_log import LogProgress
 from refold.actors.runtime import NotClosed
 from refold.actors.stores.local import EmbeddedStore
 from refold.runtime.events import EndReason
@@ -531,6 +532,20 @@ async def test_followers_of_a_parked_agent_end_when_it_is_closed() -> None:
             await agent.close()
         with trio.fail_after(5):
             assert [event.type async for event in agent.events()][-1] == "session/released"
+
+
+async def test_the_first_reason_of_an_end_stands_and_a_log_says_why_it_was_given_back() -> None:
+    progress, first = LogProgress(), ValueError("first")
+    progress.end(first)
+    progress.end(ValueError("later"))
+    assert progress.ended is first
+    async with refold.open("memory:", providers=[Script([Say("hi")])]) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+        await agent.ask("hello")
+        await agent.park()
+        await agent.close()
+        released = of_type(stored_events(runtime, agent.session_id), "session/released")
+        assert [one.reason for one in released] == ["parked"]
 
 
 async def test_a_runtime_that_was_left_opens_nothing_and_locks_nothing(tmp_path: Path) -> None:
