@@ -10,6 +10,8 @@ import attrs
 
 if TYPE_CHECKING:
     from refold.actors.agent import Agent as Agent
+    from refold.actors.context import Context as Context
+    from refold.actors.context import Progress as Progress
     from refold.actors.kernel import ActorCrashed as ActorCrashed
     from refold.actors.kernel import ActorStopped as ActorStopped
     from refold.actors.log.seam_log import SeamLog as SeamLog
@@ -78,6 +80,7 @@ _HOMES = {
     "Call": "refold.actors.request.script",
     "CallView": "refold.actors.turn.seams",
     "Config": "refold.runtime.config",
+    "Context": "refold.actors.context",
     "ContextMessage": "refold.runtime.events",
     "Delay": "refold.actors.request.script",
     "Deny": "refold.actors.turn.seams",
@@ -103,6 +106,7 @@ _HOMES = {
     "open": "refold.actors.runtime",
     "Outcome": "refold.actors.tools",
     "Pattern": "refold.actors.tools",
+    "Progress": "refold.actors.context",
     "PromptRemoved": "refold.actors.turn.prompt_wait",
     "PromptView": "refold.actors.turn.seams",
     "Provider": "refold.runtime.wire.providers",

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from refold.actors.context import context_parameters
 from refold.actors.tools.argument_shapes import BadArguments
 from refold.actors.tools.type_hints import Field, InvalidTool, Place, hints_of, object_of
 from refold.runtime.json import Json
@@ -45,12 +46,15 @@ def _parameters(fn: Callable[..., Any]) -> Iterator[Field]:
     if not (inspect.isfunction(fn) or inspect.ismethod(fn)):
         raise at.refusal("is no function; write a `def` with type hints that calls it")
     hints, docs = hints_of(fn, at), _parameter_docs(inspect.getdoc(fn) or "")
+    contexts = context_parameters(fn)
     for name, parameter in inspect.signature(fn).parameters.items():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise at.field(name).refusal(
                 "cannot be passed by name, as a model passes everything; "
                 "declare each argument as a plain parameter"
             )
+        if name in contexts:
+            continue
         required = parameter.default is parameter.empty
         yield Field(name, hints.get(name, parameter.empty), required, docs.get(name))
 
