@@ -174,7 +174,7 @@ def _qualified(fn: Callable[..., Any]) -> str:
 
 def as_tool(value: Tool | Callable[..., Any]) -> Tool:
     """`value` itself where it is a tool, else the tool made of it; raises `InvalidTool`."""
-    return value if isinstance(value, Tool) else tool(value)
+    return value if isinstance(value, Tool) else tool()(value)  # None is no function either
 
 
 def collect(tools: Sequence[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:
