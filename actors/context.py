@@ -91,8 +91,9 @@ class Context:
 
         As `SeamLog.append`, and with its errors. While a tool runs, its own call has no result yet,
         so that no message may follow: what the model is to read beside the result is appended as
-        input that joins the next step, an `inbox/queued`. In a plain function it raises a `RefoldError` at the call; in a thread
-        `trio.from_thread.run(context.append, draft)` does it.
+        input that joins the next step, an `inbox/queued`. In a plain function it raises a
+        `RefoldError` at the call; in a thread `trio.from_thread.run(context.append, draft)` does
+        it.
         """
         self._check_awaitable("append")
         return self.log.append(*drafts, flush=flush)
