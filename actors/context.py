@@ -167,22 +167,26 @@ def context_parameters(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(
         one.name
         for one in annotated
-        if one.name in taken and _is_context(one.name, one.annotation, names)
+        if one.name in taken and is_context(_evaluated(one.name, one.annotation, names))
     )
 
 
-def _is_context(name: str, hint: Any, names: dict[str, Any]) -> bool:
-    if isinstance(hint, str):
-        try:
-            found = get_type_hints(SimpleNamespace(__annotations__={name: hint}), names)
-        except Exception:  # noqa: BLE001 - hints are code: evaluating them raises anything
-            if re.search(rf"\b{Context.__name__}\b", hint):
-                wanted = "import refold where the program runs, not for type checkers alone"
-                raise InvalidArgument(
-                    name, f"is annotated {hint}, which cannot be evaluated; {wanted}"
-                ) from None
-            return False
-        hint = found[name]
+def _evaluated(name: str, hint: Any, names: dict[str, Any]) -> Any:
+    if not isinstance(hint, str):
+        return hint
+    try:
+        return get_type_hints(SimpleNamespace(__annotations__={name: hint}), names)[name]
+    except Exception:  # noqa: BLE001 - hints are code: evaluating them raises anything
+        if re.search(rf"\b{Context.__name__}\b", hint):
+            wanted = "import refold where the program runs, not for type checkers alone"
+            raise InvalidArgument(
+                name, f"is annotated {hint}, which cannot be evaluated; {wanted}"
+            ) from None
+    return None
+
+
+def is_context(hint: Any) -> bool:
+    """Whether an evaluated hint asks for a `Context`, in any spelling."""
     if get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     arms = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)

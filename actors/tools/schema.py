@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from refold.actors.context import context_parameters
+from refold.actors.context import is_context
 from refold.actors.tools.argument_shapes import BadArguments
 from refold.actors.tools.results import SHOWN, unshowable
 from refold.actors.tools.type_hints import Field, InvalidTool, Place, hints_of, object_of
@@ -51,14 +51,13 @@ def _parameters(fn: Callable[..., Any]) -> Iterator[Field]:
     never = unshowable(hints.get("return", Any))
     if never is not None:
         raise at.refusal(f"returns {never}, which no model can be shown; return {SHOWN}")
-    contexts = context_parameters(fn)
     for name, parameter in inspect.signature(fn).parameters.items():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise at.field(name).refusal(
                 "cannot be passed by name, as a model passes everything; "
                 "declare each argument as a plain parameter"
             )
-        if name in contexts:
+        if is_context(hints.get(name)):
             continue
         required = parameter.default is parameter.empty
         yield Field(name, hints.get(name, parameter.empty), required, docs.get(name))

@@ -7,6 +7,7 @@ import math
 import threading
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Optional
+from unittest.mock import AsyncMock
 
 import attrs
 import pytest
@@ -32,7 +33,7 @@ from refold.runtime.events import (
     register,
 )
 from refold.runtime.messages import USER
-from tests.agents import assert_sound, of_type, sent
+from tests.agents import assert_sound, count, of_type, sent
 
 Clock = trio.testing.MockClock
 NAMES = tuple(field.name for field in attrs.fields(Seams))
@@ -190,6 +191,39 @@ async def test_every_seam_may_ask_for_a_context(autojump_clock: Clock) -> None:
         views = ("prompt_submit", "pre_step", "pre_tool", "post_tool", "turn_continuation")
         assert {taken[kind].session for kind in views} == {agent.session_id}
         assert_sound(runtime, agent)
+
+
+async def test_a_wrapper_may_give_a_context_of_its_own(autojump_clock: Clock) -> None:
+    seen: list[Context] = []
+
+    async def guard(call: refold.CallView, ctx: Context) -> None:
+        seen.append(ctx)
+
+    @functools.wraps(guard)
+    async def wrapper(call: refold.CallView) -> None:
+        await guard(call, mine)
+
+    async def give(ctx: Context) -> str:
+        """Give."""
+        return str(ctx.call_id)
+
+    @functools.wraps(give)
+    async def given() -> str:
+        return await give(mine)
+
+    mine: Any = object()
+    script = calling(Call("count", {"upto": 2}))
+    async with refold.open("memory:", providers=[script]) as runtime:
+        seams = Seams(pre_tool=(wrapper,))
+        agent = await runtime.start_agent(model="script/m", tools=[count], seams=seams)
+        assert (await agent.ask("hello")).reason.kind == "completed"
+        assert seen == [mine]
+    assert refold.tool(given).contexts == ()
+
+
+def test_a_mock_is_an_async_function() -> None:
+    guard = AsyncMock()
+    assert Seams(pre_tool=(guard,)).pre_tool == (guard,)
 
 
 def test_a_seam_whose_context_cannot_be_passed_by_name_is_refused() -> None:
@@ -358,8 +392,11 @@ async def test_what_a_plugin_may_write_is_taken(autojump_clock: Clock) -> None:
     script = Script([Say("fine")])
     async with refold.open("memory:", providers=[script]) as runtime:
         agent = await runtime.start_agent(model="script/m", seams=Seams(pre_step=(write,)))
-        assert (await agent.ask("hello")).reason.message is None
+        turn = await agent.ask("hello")
+        assert turn.reason.message is None
         assert sent(script) == ["shorter", "hello"]
+        said = [str(message.content) for message in turn.messages]
+        assert not any("shorter" in text for text in said), "it says nothing new"
         assert_sound(runtime, agent)
 
 
