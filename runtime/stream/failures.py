@@ -34,6 +34,20 @@ RETRYABLE: frozenset[str] = frozenset(
 )
 """The codes after which the same request may succeed when it is sent again."""
 
+LASTING: frozenset[str] = frozenset(
+    (
+        "AUTH",
+        "MISSING_CREDENTIAL",
+        "QUOTA",
+        "INVALID_REQUEST",
+        "CONTEXT_WINDOW_EXCEEDED",
+        "CONTENT_FILTER",
+        "NO_ADAPTER",
+        "ABORTED",
+    )
+)
+"""The codes after which it will not."""
+
 
 @attrs.frozen
 class Failure:
