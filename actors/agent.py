@@ -19,6 +19,7 @@ from refold.actors.arguments import (
     wrong,
 )
 from refold.actors.bodies import refuse_waiting_for_itself
+from refold.actors.context import Progress
 from refold.actors.kernel import ActorCrashed, ActorSnapshot, ActorStopped, Ask, MailboxFull
 from refold.actors.kernel.same_run import check_same_run
 from refold.actors.log.log_writer import PARKED
@@ -83,6 +84,7 @@ class Agent:
         self._waits, self._run = waits, run
         self.last_used = trio.current_time()
         self._feed, self._listeners = recipe.feed, recipe.listeners
+        self._progress_listeners = recipe.progress_listeners
         self._reopen, self._open_reader = reopen, open_reader
         self._users = 0
         self._closed = False
@@ -257,6 +259,15 @@ class Agent:
         check_callback("callback", callback)
         self._listeners.append(callback)
         return lambda: self._listeners.remove(callback)
+
+    def on_progress(self, callback: Callable[[Progress], None]) -> Callable[[], None]:
+        """Call `callback` with what `Context.progress` tells; returns how to stop it.
+
+        Ephemeral, as what `listen` tells: a `Progress` names turn, step and call.
+        """
+        check_callback("callback", callback)
+        self._progress_listeners.append(callback)
+        return lambda: self._progress_listeners.remove(callback)
 
     def messages(self) -> tuple[Message, ...]:
         """The derived messages right now: what the next request would hold before new input."""

@@ -28,7 +28,7 @@ from refold.actors.agent import Agent, AgentSnapshot
 from refold.actors.arguments import check_optional_text, check_seq, check_switch, is_number, wrong
 from refold.actors.ids import new_id, now_ms
 from refold.actors.kernel import open_flat_nursery, sole_error
-from refold.actors.kernel.same_run import check_same_run
+from refold.actors.kernel.same_run import check_in_trio, check_same_run
 from refold.actors.log.live_log import LogProgress
 from refold.actors.request.http_model import HttpModel, close_client, make_client
 from refold.actors.request.model import Model
@@ -90,9 +90,7 @@ class RuntimeLeft(Refused):
     """A call that opens a session on a runtime whose block is left or about to be."""
 
     def __str__(self) -> str:
-        return (
-            "this runtime is closed; open sessions inside its `async with refold.open(...)` block"
-        )
+        return "this runtime is closed; use it inside its `async with refold.open(...)` block"
 
 
 @attrs.define(eq=False)
@@ -260,6 +258,9 @@ class Runtime:
         *,
         continues: bool,
     ) -> Agent:
+        if any(one.session == session_id and not one.ended for one in self._openings):
+            owner = self._host.owner
+            raise SessionBusy(session_id, owner.pid, owner.host, here=True)
         feed = LogProgress(self._interrupt)
         recipe = Recipe(self._host, session_id, given, feed)
 
@@ -414,8 +415,8 @@ class Runtime:
 
     @enable_ki_protection
     async def list(self) -> list[str]:
-        """The ids of the stored sessions."""
-        check_same_run(self._run)
+        """The ids of the stored sessions; raises `RuntimeLeft` once the block is left."""
+        self._check()
         return await self.store.list()
 
 
@@ -466,6 +467,7 @@ class _Whole(AbstractAsyncContextManager[T], Generic[T]):
 
     @enable_ki_protection
     async def __aenter__(self) -> T:
+        check_in_trio()
         return await self._context.__aenter__()
 
     @enable_ki_protection

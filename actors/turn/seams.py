@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial, wraps
-from typing import Any, Literal, TypeAlias
+from functools import partial
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from typing import Any, Literal, Self, TypeAlias, cast
 
 import attrs
 import trio
 
-from refold.actors.arguments import is_async, wrong
 from refold.actors.bodies import DidNotStop, run_body
+from refold.actors.context import Context, context_parameters
 from refold.actors.log.seam_log import SeamLog
 from refold.actors.log.session_log import Claim
 from refold.actors.tools import Outcome
+from refold.actors.turn.given_seams import check_kinds, check_seams, name_of
 from refold.runtime import typed_json
 from refold.runtime.errors import NotLosslessJson, Refused
 from refold.runtime.events import AssistantMessage
@@ -36,6 +38,7 @@ StartSource: TypeAlias = Literal["startup", "resume", "clear", "compact"]
 class PromptView:
     """What `prompt_submit` sees: a pending entry that is due; nothing is claimed yet."""
 
+    session: str
     turn: int
     queued_seq: int
     content: tuple[Block, ...]
@@ -63,6 +66,7 @@ class StepView:
     """What `pre_step` sees: the step that is about to open, and the log it may append to."""
 
     log: SeamLog
+    session: str
     turn: int
     system: str
     tools: tuple[ToolSchema, ...]
@@ -74,6 +78,7 @@ class StepView:
 class CallView:
     """What the tool seams see of one call; `arguments` is the model's raw text."""
 
+    session: str
     turn: int
     step: int
     call_id: str
@@ -93,6 +98,7 @@ class TurnView:
     """What the seams at a step's end see; `going_on` is what happens if none of them objects."""
 
     log: SeamLog
+    session: str
     turn: int
     step: int
     message: AssistantMessage
@@ -111,20 +117,48 @@ class Stop:
     """A `turn_continuation` verdict: end the turn, unless steering has come meanwhile."""
 
 
-SessionStart: TypeAlias = Callable[[SeamLog, StartSource], Awaitable[None]]
-PromptSubmit: TypeAlias = Callable[[PromptView], Awaitable[Submit | Reject | None]]
-SessionPrefix: TypeAlias = Callable[[SeamLog], Awaitable[Sequence[Message]]]
-PreStep: TypeAlias = Callable[[StepView], Awaitable[None]]
-RequestSeam: TypeAlias = Callable[[LlmCallConfig], Awaitable[LlmCallConfig]]
-PreTool: TypeAlias = Callable[[CallView], Awaitable[Deny | None]]
-PostTool: TypeAlias = Callable[[CallView, Outcome], Awaitable[Outcome]]
-TurnContinuation: TypeAlias = Callable[[TurnView], Awaitable[GoOn | Stop | None]]
-TurnStop: TypeAlias = Callable[[TurnView], Awaitable[bool]]
+SessionStart: TypeAlias = (
+    Callable[[SeamLog, StartSource], Awaitable[None]]
+    | Callable[[SeamLog, StartSource, Context], Awaitable[None]]
+)
+PromptSubmit: TypeAlias = (
+    Callable[[PromptView], Awaitable[Submit | Reject | None]]
+    | Callable[[PromptView, Context], Awaitable[Submit | Reject | None]]
+)
+SessionPrefix: TypeAlias = (
+    Callable[[SeamLog], Awaitable[Sequence[Message]]]
+    | Callable[[SeamLog, Context], Awaitable[Sequence[Message]]]
+)
+PreStep: TypeAlias = (
+    Callable[[StepView], Awaitable[None]] | Callable[[StepView, Context], Awaitable[None]]
+)
+RequestSeam: TypeAlias = (
+    Callable[[LlmCallConfig], Awaitable[LlmCallConfig]]
+    | Callable[[LlmCallConfig, Context], Awaitable[LlmCallConfig]]
+)
+PreTool: TypeAlias = (
+    Callable[[CallView], Awaitable[Deny | None]]
+    | Callable[[CallView, Context], Awaitable[Deny | None]]
+)
+PostTool: TypeAlias = (
+    Callable[[CallView, Outcome], Awaitable[Outcome]]
+    | Callable[[CallView, Outcome, Context], Awaitable[Outcome]]
+)
+TurnContinuation: TypeAlias = (
+    Callable[[TurnView], Awaitable[GoOn | Stop | None]]
+    | Callable[[TurnView, Context], Awaitable[GoOn | Stop | None]]
+)
+TurnStop: TypeAlias = (
+    Callable[[TurnView], Awaitable[bool | None]]
+    | Callable[[TurnView, Context], Awaitable[bool | None]]
+)
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Seams:
     """The seams of one agent, by kind, in the order in which they have their say.
+
+    A seam may have one more parameter, annotated `Context`.
 
     `session_start` runs once a loop instance; `prompt_submit` judges each prompt that is due;
     `session_prefix` composes the request-only opening messages once a loop instance; `pre_step`
@@ -133,7 +167,8 @@ class Seams:
     replace an outcome, whose `context` becomes a durable context message; `turn_continuation`
     may go on or stop; `turn_stop` is terminal, and the first that returns True wins.
 
-    Raises `InvalidArgument` for anything but tuples (or lists) of async functions.
+    Raises `InvalidArgument` for a kind that there is not, for anything but tuples (or lists) of
+    async functions, and for a function that cannot be called with what its kind is given.
     """
 
     session_start: tuple[SessionStart, ...] = ()
@@ -146,15 +181,14 @@ class Seams:
     turn_continuation: tuple[TurnContinuation, ...] = ()
     turn_stop: tuple[TurnStop, ...] = ()
 
+    def __new__(cls, *given: object, **seams: object) -> Self:  # `__init__` names no one's slip
+        check_kinds(given, seams, [field.name for field in attrs.fields(cls)])
+        return object.__new__(cls)
+
     def __attrs_post_init__(self) -> None:
         for field in attrs.fields(Seams):
-            given: object = getattr(self, field.name)
-            if not isinstance(given, list | tuple):
-                raise wrong(field.name, "a tuple of async functions, such as (mine,)", given)
-            for seam in given:
-                if not is_async(seam):
-                    raise wrong(f"each seam in {field.name}", "an async function", seam)
-            object.__setattr__(self, field.name, tuple(given))
+            checked = check_seams(field.name, getattr(self, field.name))
+            object.__setattr__(self, field.name, checked)
 
 
 @attrs.define(eq=False)
@@ -184,17 +218,25 @@ _MAY_RETURN: Mapping[str, tuple[tuple[type, ...], str]] = {
 }
 
 
-async def consult(kind: str, seam: Callable[..., Awaitable[Any]], *arguments: object) -> Any:
-    """Ask a seam of the kind `kind`, and return what it says.
+async def consult(
+    kind: str, seam: Callable[..., Awaitable[Any]], context: Context, *arguments: object
+) -> Any:
+    """Ask a contained seam of the kind `kind`, and return what it says.
 
     Raises `SeamMisused` for what it may not say, and what the seam raises.
     """
-    said = await seam(*arguments)
+    said = await seam(context, *arguments)
+    try:
+        return _taken(kind, seam, said)
+    except SeamMisused:
+        _close_forgotten(said)
+        raise
+
+
+def _taken(kind: str, seam: Callable[..., Awaitable[Any]], said: Any) -> Any:
     classes, words = _MAY_RETURN[kind]
     if type(said) not in classes:
-        if inspect.iscoroutine(said):
-            said.close()  # else Python warns of it, at some other place
-        raise SeamMisused(kind, _name_of(seam), f"{_described(said)}; it may return {words}")
+        raise SeamMisused(kind, name_of(seam), f"{_described(said)}; it may return {words}")
     try:
         if kind == "session_prefix":
             return tuple(map(_message, said))
@@ -203,7 +245,17 @@ async def consult(kind: str, seam: Callable[..., Awaitable[Any]], *arguments: ob
         return said if isinstance(said, bool | None) else typed_json.cleaned(said)
     except (typed_json.Misfit, NotLosslessJson) as refused:
         problem = f"{_described(said)} that nobody could read in the log: {refused}"
-        raise SeamMisused(kind, _name_of(seam), problem) from None
+        raise SeamMisused(kind, name_of(seam), problem) from None
+
+
+def _close_forgotten(said: object) -> None:
+    """Close coroutines that nobody will await, or Python warns of them at some other place."""
+    parts = said if isinstance(said, list | tuple) else (said,)
+    if attrs.has(type(said)) and not isinstance(said, type):
+        parts = attrs.astuple(cast("attrs.AttrsInstance", said), recurse=False)
+    for part in parts:
+        if isinstance(part, CoroutineType):
+            part.close()
 
 
 def _message(said: object) -> Message:
@@ -212,33 +264,56 @@ def _message(said: object) -> Message:
     return typed_json.cleaned(said)
 
 
+SHOWN = 40
+"""How many characters an error shows of a text that a seam returned."""
+
+
 def _described(said: object) -> str:
-    if isinstance(said, type):
-        return f"the class {said.__name__} in place of an instance"
-    if inspect.iscoroutine(said):
-        return f"a coroutine that was not awaited ({said.__name__})"
+    match said:
+        case type():
+            return f"the class {said.__name__} in place of an instance"
+        case bool() | int() | float() | None:
+            return repr(said)
+        case str():
+            return f"the text {said if len(said) <= SHOWN else said[:SHOWN] + '…'!r}"
+        case CoroutineType():
+            return f"a coroutine that was not awaited ({said.__name__})"
+        case GeneratorType():
+            return "a generator"
+        case AsyncGeneratorType():
+            return "an async generator"
     return type(said).__name__
 
 
-def _name_of(seam: object) -> str:
-    name = getattr(seam, "__qualname__", None)
-    return name if isinstance(name, str) else type(seam).__qualname__
+def _awaitable(
+    kind: str, seam: Callable[..., Awaitable[Any]], ask: Callable[[], Awaitable[Any]]
+) -> Awaitable[Any]:
+    said: object = ask()
+    if not inspect.isawaitable(said):
+        problem = f"{_described(said)}, which cannot be awaited; make it an async function"
+        raise SeamMisused(kind, name_of(seam), problem)
+    return said
 
 
 def contained_seams(seams: Seams, session_id: str) -> Seams:
-    """The same seams, each of which runs as a body, named by its kind and session."""
+    """The same seams, each of which runs as a body, named by its kind and session.
+
+    They are called with the context first, and hand it on to a seam that wants one.
+    """
 
     def contain(kind: str, seam: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         name = f"a seam of the kind {kind} of session {session_id}"
+        wanted = context_parameters(seam)
 
-        @wraps(seam)
-        async def run(*arguments: object) -> Any:
+        async def run(context: Any, *arguments: object) -> Any:
+            ask = partial(seam, *arguments, **dict.fromkeys(wanted, context))
             try:
-                return await run_body(partial(seam, *arguments), name)
+                return await run_body(partial(_awaitable, kind, seam, ask), name)
             except DidNotStop:
                 await trio.lowlevel.checkpoint_if_cancelled()  # its turn was, or it would stop
                 raise
 
+        run.__qualname__ = name_of(seam)
         return run
 
     return Seams(

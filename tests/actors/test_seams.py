@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import attrs
@@ -553,12 +553,28 @@ async def forgotten() -> None:
     """Awaited by nobody."""
 
 
+async def yielding() -> Any:
+    """Iterated by nobody."""
+    yield 1
+
+
+class Lenient(Deny):
+    """A verdict of one's own."""
+
+
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
-    "False": (lambda: 0, "returned int; it may return"),
-    "text": (lambda: "no", "returned str; it may return"),
+    "a number": (lambda: 0, "returned 0; it may return"),
+    "text": (lambda: "no", "returned the text 'no'; it may return"),
+    "long text": (lambda: "no" * 99, "nononono…'; it may return"),
     "a class": (lambda: Deny, "returned the class Deny in place of an instance; it may return"),
     "a coroutine": (forgotten, "returned a coroutine that was not awaited (forgotten)"),
+    "a coroutine in a list": (lambda: [forgotten()], "returned list"),
+    "a coroutine in a verdict": (lambda: Deny(forgotten()), "returned Deny"),  # type: ignore[arg-type]  # the point of it
+    "a generator": (lambda: (_ for _ in ()), "returned a generator; it may return"),
+    "an async generator": (yielding, "returned an async generator; it may return"),
+    "a class of one's own": (lambda: Lenient("no"), "returned Lenient; it may return"),
     "what another kind returns": (lambda: refold.PromptView, "it may return"),
+    "a dict": (lambda: {"deny": "no"}, "returned dict; it may return"),
 }
 
 
@@ -592,14 +608,66 @@ async def test_a_seam_that_returns_what_it_may_not_ends_the_turn_and_is_named(
         assert_sound(runtime, agent)
 
 
-NO_SEAMS: dict[str, Any] = {
-    "one function": noting([], "pre_tool"),
-    "text": "mine",
-    "None": None,
-    "a tuple of a plain function": (len,),
-    "a tuple of text": ("mine",),
-    "a tuple of a class": (Deny,),
-    "a tuple of a lambda": (lambda _: None,),
+@pytest.mark.parametrize("verdict", [False, True, None, "denied", Reject("no"), Submit()])
+async def test_a_guard_that_says_neither_yes_nor_no_keeps_the_tool_from_running(
+    verdict: Any, autojump_clock: trio.testing.MockClock
+) -> None:
+    ran: list[str] = []
+
+    @refold.tool
+    async def wipe(path: str) -> str:
+        """Wipe a disk."""
+        ran.append(path)
+        return "gone"
+
+    async def guard(_call: refold.CallView) -> Any:
+        return verdict
+
+    script = Script([Call("wipe", {"path": "/"}), Say("done")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        seams = Seams(pre_tool=(guard,))
+        agent = await runtime.start_agent(model="script/m", tools=[wipe], seams=seams)
+        reason = (await agent.ask("hello")).reason
+        assert (reason.kind, ran) == (("completed", ["/"]) if verdict is None else ("error", []))
+        assert verdict is None or "the pre_tool seam" in str(reason.message)
+        assert_sound(runtime, agent)
+
+
+async def test_a_seam_whose_wrapper_gives_nothing_to_await_is_named(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def guard(_call: refold.CallView) -> Deny | None: ...
+
+    @functools.wraps(guard)
+    def wrapper(_call: refold.CallView) -> Any:
+        return False
+
+    script = Script([Call("count", {"upto": 2}), Say("done")])
+    async with refold.open("memory:", providers=[script]) as runtime:
+        seams = Seams(pre_tool=(wrapper,))
+        agent = await runtime.start_agent(model="script/m", tools=[count], seams=seams)
+        said = str((await agent.ask("hello")).reason.message)
+        assert "the pre_tool seam" in said
+        assert "guard returned False, which cannot be awaited; make it an async function" in said
+        assert "0 1" not in sent(script)
+
+
+async def spare(*_arguments: Any) -> AsyncIterator[None]:
+    """A generator, which no seam is."""
+    yield None
+
+
+NO_SEAMS: dict[str, tuple[Any, str]] = {
+    "one function": (noting([], "pre_tool"), "must be a tuple of async functions, such as (mine,)"),
+    "text": ("mine", "must be a tuple of async functions, such as (mine,), not str"),
+    "None": (None, "must be a tuple of async functions, such as (mine,), not NoneType"),
+    "a set": ({spare}, "must be a tuple of async functions, such as (mine,), not set"),
+    "a tuple of a plain function": ((len,), "holds len, which is no async function; write it as "),
+    "a tuple of text": (("mine",), "holds str, which is no function; give it an async function"),
+    "a tuple of a class": ((Deny,), "holds the class Deny; give it an async function"),
+    "a tuple of a lambda": ((lambda _: None,), "<lambda>, which is no async function; write it as"),
+    "a tuple of a generator": ((spare,), "holds spare, which yields; let it return what it says"),
+    "a tuple of what runs already": ((yielding(),), "holds async_generator, which is no function"),
 }
 
 
@@ -608,8 +676,41 @@ NO_SEAMS: dict[str, Any] = {
 def test_what_is_no_tuple_of_async_functions_is_refused_where_it_is_given(
     kind: str, given: str
 ) -> None:
-    with pytest.raises(refold.InvalidArgument, match=kind):
-        Seams(**{kind: NO_SEAMS[given]})
+    seams, said = NO_SEAMS[given]
+    with pytest.raises(refold.InvalidArgument, match=kind) as refused:
+        Seams(**{kind: seams})
+    assert said in str(refused.value)
+
+
+async def none() -> None: ...
+async def three(_a: object, _b: object, _c: object) -> None: ...
+async def named(*, _call: object) -> None: ...
+
+
+@pytest.mark.parametrize("seam", [none, three, named])
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_seam_that_cannot_be_called_with_what_its_kind_is_given_is_refused(
+    kind: str, seam: Any
+) -> None:
+    given = {"session_start": "log, source", "post_tool": "call, outcome"}.get(kind, "")
+    with pytest.raises(refold.InvalidArgument) as refused:
+        Seams(**{kind: (seam,)})
+    said = str(refused.value)
+    assert said.startswith(f"{kind} holds {seam.__name__}, which cannot be called with what a seam")
+    assert given in said
+
+
+def test_a_misspelt_seam_is_refused_with_the_one_that_was_meant() -> None:
+    make: Any = Seams
+    with pytest.raises(refold.InvalidArgument) as refused:
+        make(pre_tol=(three,))
+    assert str(refused.value) == (
+        "pre_tol is no kind of seam; did you mean pre_tool? There are " + ", ".join(NAMES)
+    )
+    with pytest.raises(refold.InvalidArgument, match="guard is no kind of seam; there are"):
+        make(guard=(three,))
+    with pytest.raises(refold.InvalidArgument, match=r"by its kind, as in Seams\(pre_tool=\(mine,"):
+        make((three,))
 
 
 async def test_methods_partials_objects_and_wrappers_of_async_functions_are_seams() -> None:
@@ -617,13 +718,15 @@ async def test_methods_partials_objects_and_wrappers_of_async_functions_are_seam
         async def method(self, _call: refold.CallView) -> None: ...
         async def __call__(self, _call: refold.CallView) -> None: ...
 
-    async def two(_limit: int, _call: refold.CallView) -> None: ...
+    async def two(_limit: int, _call: refold.CallView, _more: str = "") -> None: ...
+
+    async def any_number(*_arguments: Any, **_options: Any) -> None: ...
 
     @functools.wraps(two)
     def wrapper(call: refold.CallView) -> Any:
         return two(1, call)
 
-    seams: Any = [Guard().method, Guard(), functools.partial(two, 1), wrapper]
+    seams: Any = [Guard().method, Guard(), functools.partial(two, 1), wrapper, any_number]
     script = Script(calls_once)
     async with refold.open("memory:", providers=[script]) as runtime:
         agent = await runtime.start_agent(
