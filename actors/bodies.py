@@ -29,7 +29,7 @@ from typing import Any, Generic, NoReturn, TypeVar, cast
 import trio
 from trio.lowlevel import disable_ki_protection, enable_ki_protection
 
-from refold.actors.kernel import AskCycle, waiting
+from refold.actors.kernel import AskCycle, sole_error, waiting
 
 T = TypeVar("T")
 
@@ -96,14 +96,11 @@ class BrokenOff(BaseException):
 
 def contained(error: BaseException) -> Exception:
     """What a body raised, as an error; a KeyboardInterrupt, which ends the program, is raised."""
-    if isinstance(error, KeyboardInterrupt):
-        raise error
+    interrupt = _interrupt_in(error)
+    if interrupt is not None:
+        raise interrupt
     if isinstance(error, Exception):
         return error
-    if isinstance(error, BaseExceptionGroup):
-        interrupts, _ = error.split(KeyboardInterrupt)
-        if interrupts is not None:
-            raise interrupts
     escaped = Escaped(error)
     escaped.__cause__ = error
     return escaped
@@ -232,11 +229,11 @@ class _Body(Generic[T]):
                 except BaseException as error:  # noqa: BLE001 - it is told to who waits
                     self._error = error
         except BaseException as error:  # noqa: BLE001 - a scope that the body left open
-            self._error = error
+            self._error = self._error or error  # a Ctrl-C may be why it did
         self.done.set()
         if self._left:
             self._late()
-            if isinstance(self._error, KeyboardInterrupt):  # nobody waits to whom it could go
+            if _interrupt_in(self._error) is not None:  # nobody waits to whom it could go
                 signal.raise_signal(signal.SIGINT)
 
     @enable_ki_protection
@@ -274,6 +271,14 @@ class _Body(Generic[T]):
 
 def _raise_broken_off() -> NoReturn:
     raise BrokenOff
+
+
+def _interrupt_in(error: BaseException | None) -> BaseException | None:
+    """The KeyboardInterrupt that a body was ended by, whatever else it failed with beside it."""
+    if isinstance(error, BaseExceptionGroup):
+        interrupts = error.subgroup(KeyboardInterrupt)
+        return None if interrupts is None else sole_error(interrupts)
+    return error if isinstance(error, KeyboardInterrupt) else None
 
 
 def _was_cancelled(came: object) -> bool:

@@ -456,7 +456,11 @@ def _check_arguments(
 
 
 class _Whole(AbstractAsyncContextManager[T], Generic[T]):
-    """A context whose entering and leaving no Ctrl-C cuts in two."""
+    """A context whose entering and leaving no Ctrl-C cuts in two, and which loses none.
+
+    Python drops what is raised in a callback of a weak reference, and Trio keeps weak references
+    to generators: one that dies in code that is not protected may take a KeyboardInterrupt along.
+    """
 
     def __init__(self, context: AbstractAsyncContextManager[T]) -> None:
         self._context = context
@@ -473,7 +477,10 @@ class _Whole(AbstractAsyncContextManager[T], Generic[T]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:
-        return await self._context.__aexit__(kind, error, traceback)
+        try:
+            return await self._context.__aexit__(kind, error, traceback)
+        finally:
+            del self._context
 
 
 def open_runtime(

@@ -146,6 +146,9 @@ def __getattr__(name: str) -> Any:
     """Public names are imported at first use: commands that only read logs never load Trio."""
     if name not in _HOMES:
         raise AttributeError(f"module 'refold' has no attribute {name!r}")
+    trio = sys.modules.get("trio")
+    if trio is not None:  # there may be a run, whose Ctrl-C an import would lose; see `_Whole`
+        trio.lowlevel.enable_ki_protection(__getattr__)
     home = importlib.import_module(_HOMES[name])
     found = getattr(home, "open_runtime" if name == "open" else name)
     globals()[name] = found

@@ -52,8 +52,9 @@ class RequestAudit:
 
     @property
     def provider(self) -> str:
-        """Whom the header in force names; empty where there is none."""
-        return "" if self._header is None else self._header.config.provider
+        """Whom the header in force names; there is one where a request was `expected`."""
+        assert self._header is not None, "its digests were expected"
+        return self._header.config.provider
 
     def feed(self, event: Event) -> None:
         self.next_seq = event.seq + 1

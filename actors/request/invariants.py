@@ -250,7 +250,7 @@ class _Checker:
             content = {
                 "problem": problem,
                 "firstDifference": found.difference and attrs.asdict(found.difference),
-                "expected": expected.decode("utf-8", "replace"),
+                "expected": expected.decode(),
                 "offered": offer.encoded.body.decode("utf-8", "replace"),
             }
             pretty = orjson.dumps(content, option=orjson.OPT_INDENT_2)

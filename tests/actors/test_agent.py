@@ -20,6 +20,7 @@ from refold.actors.log.seam_log import SeamLog
 from refold.actors.request.script import Piece
 from refold.runtime.envelope import Event, draft
 from refold.runtime.events import ContextMessage, EndReason, ToolResult
+from refold.runtime.json import Json
 from refold.runtime.messages import Message, Source, TextBlock, text_of, tool_calls
 from refold.runtime.request_header import LlmCallConfig
 from refold.runtime.storage.errors import LogFailed
@@ -748,6 +749,24 @@ async def test_what_cannot_be_asked_is_refused_before_anything_is_written() -> N
                 await attempt(agent.session_id, model="nobody/m")
         assert await runtime.list() == [agent.session_id]
         assert stored_events(runtime, agent.session_id) == before
+
+
+async def test_a_header_that_no_request_can_hold_is_not_logged() -> None:
+    """It would be the log's word for what every later request begins with."""
+    config = []
+
+    async def spoil(given: Any) -> Any:
+        config.append(given)
+        extra = Json.of({"messages": []}) if len(config) == 1 else given.extra
+        return attrs.evolve(given, extra=extra)
+
+    async with refold.open("memory:", providers=[Script([Say("hi")])]) as runtime:
+        agent = await runtime.start_agent(model="script/m", seams=Seams(request=(spoil,)))
+        turn = await agent.ask("hello")
+        assert turn.reason.kind == "error"
+        assert "messages" in str(turn.reason.message)
+        assert of_type(stored_events(runtime, agent.session_id), "request/header") == []
+        assert (await agent.ask("and now?")).text == "hi"
 
 
 async def test_events_from_far_inside_a_long_log_come_at_once(tmp_path: Path) -> None:

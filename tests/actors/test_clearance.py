@@ -30,10 +30,23 @@ from refold.runtime.request import Request, rebuild_request
 from refold.runtime.request_header import EpochHeader, LlmCallConfig, RequestHeader
 from refold.runtime.storage.reader import LogReader
 from refold.runtime.storage.session_header import SessionHeader
-from refold.runtime.wire.chat import CHAT
+from refold.runtime.wire.chat import CHAT, CHAT_1
+from refold.runtime.wire.format import WireFormat
 from refold.runtime.wire.request_encoder import Encoded, encode_request
 from tests.agents import dispatch_of, of_type, stored_events
-from tests.runtime.rules.words import context, result, says, step, step_end, turn, user
+from tests.runtime.rules.words import (
+    at,
+    context,
+    queued,
+    removed,
+    result,
+    says,
+    step,
+    step_end,
+    turn,
+    turn_end,
+    user,
+)
 
 MODES = ("enforce", "full")
 Mode = Literal["enforce", "full"]
@@ -50,8 +63,8 @@ def events_of(drafts: Sequence[Draft]) -> list[Event]:
     return [made.at(seq, 0) for seq, made in enumerate(drafts)]
 
 
-def encoded_of(request: Request) -> Encoded:
-    return encode_request(request, CHAT)
+def encoded_of(request: Request, wire: WireFormat = CHAT) -> Encoded:
+    return encode_request(request, wire)
 
 
 @attrs.frozen
@@ -62,12 +75,12 @@ class Offer:
     clear: Clear
 
     @staticmethod
-    def honest(drafts: Sequence[Draft], at: int = 2) -> Offer:
+    def honest(drafts: Sequence[Draft], at: int = 2, wire: WireFormat = CHAT) -> Offer:
         events = events_of(drafts)
         request = rebuild_request(events, at)
-        encoded, opened = encoded_of(request), events[at].data
+        encoded, opened = encoded_of(request, wire), events[at].data
         boundary = StepBoundary("s", opened.turn, opened.step, at)
-        seal = sealed(encoded, opened.turn, opened.step)
+        seal = sealed(encoded, opened.turn, opened.step, wire.name)
         clear = Clear(boundary, request, encoded, len(drafts), len(drafts))
         return Offer((*drafts, seal), clear)
 
@@ -78,9 +91,9 @@ class Offer:
         return attrs.evolve(self, clear=attrs.evolve(self.clear, **changed))
 
 
-def sealed(encoded: Encoded, turn: int = 1, step: int = 1) -> Draft:
+def sealed(encoded: Encoded, turn: int = 1, step: int = 1, codec: str = CHAT.name) -> Draft:
     digests = encoded.request_digest, encoded.wire_digest
-    return draft(RequestSealed(turn, step, CHAT.name, *digests, len(encoded.body), 0, "enforce"))
+    return draft(RequestSealed(turn, step, codec, *digests, len(encoded.body), 0, "enforce"))
 
 
 async def store_of(*drafts: Draft) -> Store:
@@ -195,6 +208,10 @@ BAD: dict[str, tuple[Callable[[Offer], Offer], str]] = {
         lambda offer: offer.stores(*offer.stored, step_end(1, 1)),
         NOT_OPEN,
     ),
+    "a turn that began meanwhile": (
+        lambda offer: offer.stores(*offer.stored, turn(2)),
+        NOT_OPEN,
+    ),
     "another boundary": (
         lambda offer: offer.offers(boundary=attrs.evolve(offer.clear.boundary, seq=1)),
         NOT_OPEN,
@@ -213,6 +230,10 @@ BAD: dict[str, tuple[Callable[[Offer], Offer], str]] = {
     "a quirk that the wire does not show": (quirk, NOT_THE_LOG),
     "a wire digest that seal and offer made up": (with_digests(wire="0" * 64), NOT_THE_ENCODING),
     "another body with its own digest": (other_body, NOT_THE_ENCODING),
+    "a codec that nobody here can write": (
+        lambda offer: offer.stores(*offer.stored[:-1], sealed(offer.clear.encoded, codec="chat/9")),
+        "its seal names the codec 'chat/9', which nobody here can write",
+    ),
     "a message between step and request": (
         lambda offer: offer.stores(*offer.stored[:3], context(), *offer.stored[3:]).offers(
             seal_seq=5, durable_seq=5
@@ -239,7 +260,17 @@ async def test_a_good_request_is_cleared(mode: Mode, drafts: list[Draft]) -> Non
 @pytest.mark.parametrize("what", BAD)
 async def test_a_request_with_one_thing_wrong_is_refused(what: str, mode: Mode) -> None:
     change, expected = BAD[what]
-    assert await problem(change(Offer.honest(ASKED)), mode) == expected
+    refused = await violation(change(Offer.honest(ASKED)), mode)
+    assert refused is not None
+    assert (refused.problem, refused.unreported) == (expected, None)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_call_id_that_stands_twice_in_a_message_is_refused(mode: Mode) -> None:
+    """Nobody could say which of the two a result answers."""
+    calls = [says(1, 1, "a", "a"), result(1, 1, "a"), result(1, 1, "a"), step_end(1, 1), step(1, 2)]
+    found = await problem(Offer.honest([*ASKED, *calls], 8), mode)
+    assert found == "the message at seq 4 uses a call id twice"
 
 
 @pytest.mark.parametrize(("mode", "cleared"), [("enforce", True), ("full", False)])
@@ -252,6 +283,16 @@ async def test_only_full_reads_the_whole_log_anew(mode: Mode, cleared: bool) -> 
     assert found == (
         None if cleared else "a fresh session over the stored log makes another request"
     )
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_only_full_encodes_anew_what_a_digest_vouches_for(mode: Mode) -> None:
+    """The digest beside a body is the right one and the body is not: the wire hashes it again."""
+    offer = Offer.honest(ASKED)
+    body = offer.clear.encoded.body.replace(b'"S"', b'"T"')
+    found = await problem(offer.offers(encoded=attrs.evolve(offer.clear.encoded, body=body)), mode)
+    expected = "a fresh encoder over the stored log writes another body"
+    assert found == (expected if mode == "full" else None)
 
 
 async def test_a_log_that_cannot_be_read_clears_nothing() -> None:
@@ -316,6 +357,8 @@ async def test_every_reader_is_closed_and_a_long_log_is_read_in_slices(
         )
         nursery.start_soon(others)
         await actor.ask(offer.clear)
+        with pytest.raises(InvariantViolation):
+            await actor.ask(Report(offer.clear, "somebody found it wrong"))
         nursery.cancel_scope.cancel(reason="seen")
     assert turns > 20, "others have their turn between slices"
     assert opened == []
@@ -365,6 +408,87 @@ async def test_a_violation_without_a_difference_names_none() -> None:
     assert refused.difference is None
     assert "None" not in str(refused)
     assert "difference" not in str(refused)
+
+
+ODD_CALLS = [
+    *(user(), turn(1), step(1, 1), draft(RequestHeader(HEADER, "initial"))),
+    *(says(1, 1, "a", "b"), result(1, 1, "b"), result(1, 1, "a"), step_end(1, 1), step(1, 2)),
+]
+"""Results in another order than that of their calls, which `chat/1` and `chat/2` write apart."""
+
+
+@pytest.mark.parametrize("wire", [CHAT_1, CHAT], ids=lambda wire: wire.name)
+async def test_what_the_log_makes_is_shown_in_the_codec_of_the_seal(wire: WireFormat) -> None:
+    reports: list[bytes] = []
+
+    def keep(_name: str, content: bytes) -> None:
+        reports.append(content)
+
+    offer = Offer.honest(ODD_CALLS, 8, wire)
+    assert await problem(offer) is None
+    refused = await violation(offer.offers(durable_seq=-1), keep_report=keep)
+    assert refused is not None
+    assert refused.difference is None
+    report = orjson.loads(reports[0])
+    assert report["expected"] == report["offered"] == offer.clear.encoded.body.decode()
+
+
+async def test_a_log_that_makes_no_request_is_what_differs() -> None:
+    change, _ = BAD["no header"]
+    refused = await violation(change(Offer.honest(ASKED)))
+    assert refused is not None
+    assert refused.difference is not None
+    assert refused.difference.path == ""
+    assert "no request/header" in str(refused.difference)
+
+
+async def flaw(
+    *stored: Draft, inherited: Sequence[Draft] = (), also: Sequence[bytes] = ()
+) -> str | None:
+    """What a violation says is wrong with the log itself, a fork's where it inherited something."""
+    store = open_store("memory:")
+    first = await store.create(SessionHeader("p" if inherited else "s", 0))
+    events = events_of([*inherited, *stored])
+    grant = first
+    if inherited:
+        first.append(0, [event.encoded for event in events[: len(inherited)]])
+        await store.fork("p", None, SessionHeader("s", 0))
+        grant = await store.acquire("s")
+    grant.append(len(inherited), [*(e.encoded for e in events[len(inherited) :]), *also])
+    async with open_supervisor("s") as tree:
+        evidence = Evidence("s", lambda: store.reader("s"), lambda: -1, lambda _n, _c: None)
+        checker = partial(invariants, evidence=evidence, full=False)
+        actor: Ref[Clear | Report] = await tree.start(checker, spec=Spec("invariants"))
+        with pytest.raises(InvariantViolation) as refused:
+            await actor.ask(Report(Offer.honest(ASKED).clear, "somebody found it wrong"))
+        said = refused.value.flaw
+        assert ("the log is good" in str(refused.value)) == (said is None)
+        assert said is None or said in str(refused.value)
+        return said
+
+
+async def test_a_violation_says_what_is_wrong_with_the_log_if_it_is_that() -> None:
+    assert await flaw(*ASKED) is None
+    broken = await flaw(*ASKED, turn(2))
+    assert broken is not None
+    assert "turn 1 is still open" in broken
+    unclear = await flaw(*ASKED, also=[b'{"type":"turn/end","seq":4,"time":0,"data":{}}'])
+    assert unclear is not None
+    assert "turn/end" in unclear
+    unfit = await flaw(*ASKED, user(replaces=at(99)))
+    assert unfit is not None
+    assert "99" in unfit
+
+
+async def test_what_a_fork_inherited_is_judged_as_its_parents() -> None:
+    """What was pending there is not the fork's to take away."""
+    parent = [queued(), turn(1), turn_end(1)]
+    assert await flaw(*parent, removed(0)) is None
+    assert await flaw(queued(), inherited=parent) is None
+    assert (
+        await flaw(removed(0), inherited=parent)
+        == "event at seq 3 breaks rule 9: inbox entry 0 is not pending"
+    )
 
 
 WAIT = 10.0

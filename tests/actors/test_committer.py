@@ -238,7 +238,12 @@ async def test_several_files_are_synced_side_by_side(tmp_path: Path) -> None:
     disk.before_sync = meet
     async with storing(tmp_path, disk) as store:
         await flush_all(store, 4, disk)
+        helpers = [one for one in threading.enumerate() if one.name.startswith("refold-sync")]
     assert met == 4
+    for helper in helpers:
+        await trio.to_thread.run_sync(helper.join, 10)
+    assert helpers
+    assert not any(helper.is_alive() for helper in helpers)
     assert SIDE_BY_SIDE == 8
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any, cast
 
 import attrs
 import pytest
+import trio
 
 from refold.actors.stores.committer import BACKGROUND_SECONDS, Committer, Outcome, Work
 from refold.runtime.errors import Broken
@@ -25,6 +27,8 @@ class FakeLog:
     durable_seq: int = -1
     closed: bool = False
     close_fails: bool = False
+    term: int = 1
+    recovered: object = None
 
     @property
     def header(self) -> SessionHeader:
@@ -116,6 +120,16 @@ def test_a_round_writes_what_came_for_each_log_in_its_order_and_then_syncs(round
     statistics = rounds.committer.statistics
     assert (statistics.rounds, statistics.writes) == (1, 2)
     assert (statistics.syncs, statistics.background_syncs) == (3 + 2, 0)
+
+
+def test_what_one_of_several_works_for_a_log_asks_is_done(rounds: Rounds) -> None:
+    """Whichever came first: nobody who asked is forgotten over who came after."""
+    a, work = rounds.a, rounds.work
+    done = rounds.round(work(a, sync=True), work(a, [b"1"]))
+    assert done == [("write", [("a", [b"1"])], True), ("sync", ["a"])]
+    rounds.round(work(a, close=True), work(a, sync=True))
+    assert a.closed
+    assert rounds.outcomes == [("a", Outcome(0, 0, closed=True))]
 
 
 def test_nobody_who_did_not_ask_is_synced(rounds: Rounds) -> None:
@@ -245,3 +259,56 @@ def test_memory_owes_no_background_sync(monkeypatch: pytest.MonkeyPatch) -> None
     rounds.committer.submit(rounds.work(rounds.a, [b"1"]))
     assert rounds.outcomes == [("a", Outcome(0, -1))]
     assert rounds.committer._until_background() is None
+
+
+async def test_the_thread_sleeps_while_there_is_nothing_to_do_and_gives_back_what_it_held() -> None:
+    noted, woken = Noted(), []
+    committer: Committer = Committer(noted, threaded=True)
+    round_ = committer._round
+
+    def counted(taken: list[Work]) -> Any:
+        woken.append(len(taken))
+        return round_(taken)
+
+    committer._round = counted  # type: ignore[method-assign]  # to count
+    written = trio.Event()
+    log = FakeLog("a")
+    committer.submit(Work(cast("Any", log), lambda _outcome: written.set(), [[b"1"]], sync=True))
+    await written.wait()
+    await trio.sleep(0.05)
+    await committer.stop()
+    assert woken == [1, 0]
+    assert noted.calls[-1] == ("stop",)
+
+
+def test_a_thread_that_hangs_with_its_disk_is_left_and_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ends in peace when the disk goes on, be it after the run."""
+    monkeypatch.setattr("refold.actors.stores.committer.STOP_SECONDS", 0.05)
+    noted, disk = Noted(), threading.Event()
+    write, threads = noted.write, list[threading.Thread | None]()
+
+    def hanging(works: Any, *, durable: bool) -> Done:
+        disk.wait(30)
+        return write(works, durable=durable)
+
+    noted.write = hanging  # type: ignore[method-assign]  # the disk hangs
+    committer: Committer = Committer(noted, threaded=True)
+
+    async def program() -> None:
+        log = cast("Any", FakeLog("a"))
+        committer.submit(Work(log, lambda _outcome: None, [[b"1"]]))
+        threads.append(committer._thread)
+        with trio.fail_after(10):
+            await committer.stop()
+
+    try:
+        trio.run(program)
+    finally:
+        disk.set()
+    assert "the committer did not end within 0.05 s; its disk may hang" in caplog.text
+    (thread,) = threads
+    assert thread is not None
+    thread.join(10)
+    assert noted.calls[-1] == ("stop",)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -375,35 +376,54 @@ async def test_what_is_no_exception_in_an_observer_or_listener_concerns_nobody(
         assert agent.snapshot().observer_errors > 0
 
 
-@pytest.mark.parametrize("where", ["tool", "plain", "thread", "seam", "observer", "listener"])
+def strike(*_given: object) -> Any:
+    raise KeyboardInterrupt
+
+
+async def strike_later(*_given: object) -> Any:
+    await trio.lowlevel.checkpoint()
+    raise KeyboardInterrupt
+
+
+async def strike_in_a_body() -> str:
+    return str(await strike_later())
+
+
+async def strike_in_a_nursery() -> str:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(strike_later)
+        await trio.sleep(10)
+    return "never"
+
+
+async def strike_in_an_open_scope() -> str:
+    trio.CancelScope().__enter__()
+    return str(await strike_later())
+
+
+def strike_plainly() -> str:
+    return str(strike())
+
+
+STRUCK: dict[str, Callable[[], refold.Tool]] = {
+    "nursery": lambda: tool_of(strike_in_a_nursery),
+    "open scope": lambda: tool_of(strike_in_an_open_scope),
+    "plain": lambda: refold.tool(name="it")(strike_plainly),
+    "thread": lambda: refold.tool(name="it", isolation="thread")(strike_plainly),
+    "tool": lambda: tool_of(strike_in_a_body),
+}
+
+
+@pytest.mark.parametrize("where", [*STRUCK, "seam", "observer", "listener"])
 def test_a_keyboard_interrupt_in_code_of_users_leaves_as_itself(where: str, tmp_path: Path) -> None:
-    def strike(*_given: object) -> Any:
-        raise KeyboardInterrupt
-
-    async def strike_later(*_given: object) -> Any:
-        await trio.lowlevel.checkpoint()
-        raise KeyboardInterrupt
-
-    async def body() -> str:
-        return str(await strike_later())
-
-    def plain() -> str:
-        return str(strike())
-
-    tools = {
-        "tool": lambda: tool_of(body),
-        "plain": lambda: refold.tool(name="it")(plain),
-        "thread": lambda: refold.tool(name="it", isolation="thread")(plain),
-    }
+    tools = [STRUCK[where]()] if where in STRUCK else []
     sessions = []
 
     async def program() -> None:
         async with refold.open(tmp_path, providers=[Script(CALL_IT)]) as runtime:
             other = await runtime.start_agent(model="script/m")
             seams = Seams(pre_step=(strike_later,)) if where == "seam" else Seams()
-            agent = await runtime.start_agent(
-                model="script/m", tools=[tools.get(where, tools["tool"])()], seams=seams
-            )
+            agent = await runtime.start_agent(model="script/m", tools=tools, seams=seams)
             if where == "observer":
                 agent.log.observe(strike)
             if where == "listener":
@@ -425,6 +445,37 @@ def test_a_keyboard_interrupt_in_code_of_users_leaves_as_itself(where: str, tmp_
             await runtime.resume(sessions[0], model="script/m")
 
     trio.run(look)
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_keyboard_interrupt_in_a_body_that_was_left_behind_leaves_as_itself(
+    grouped: bool,
+) -> None:
+    """Nobody waits for such a body any more, but the program does hear of it."""
+
+    was_left = trio.Event()
+
+    async def late() -> str:
+        with trio.CancelScope(shield=True):
+            await was_left.wait()
+        if grouped:
+            raise BaseExceptionGroup("beside others", [KeyboardInterrupt(), ValueError()])
+        raise KeyboardInterrupt
+
+    async def program() -> None:
+        async with refold.open("memory:", providers=[Script(CALL_IT)]) as runtime:
+            agent = await runtime.start_agent(model="script/m", tools=[tool_of(late, timeout=0.1)])
+            agent._opening.patience.shorten(0.1)
+            await agent.ask("go")
+            was_left.set()
+            await trio.sleep(10)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            trio.run(program)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_system_exit_of_the_program_leaves_as_itself() -> None:

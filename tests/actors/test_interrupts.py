@@ -24,6 +24,7 @@ import refold
 import refold.actors
 from refold import Call, Say, Script
 from refold.actors.stores import Store, open_store
+from refold.faults import ForkServer
 from tests.agents import assert_within_rules, stored_events
 
 OURS = (str(Path(refold.actors.__file__).parent), str(Path(refold.__file__).parent))
@@ -211,3 +212,16 @@ def test_the_program_survives_an_interrupt_between_lines(
 def test_the_program_survives_an_interrupt_everywhere(make: Strike, tmp_path: Path) -> None:
     places = range(1, count(make, tmp_path / "whole") - 100)
     assert_mostly_struck([strike(make, (at,), tmp_path / str(at)) for at in places])
+
+
+def test_an_interrupt_in_a_callback_that_python_lets_raise_nothing_is_not_lost() -> None:
+    with ForkServer("trio", "refold") as server:
+
+        def said(place: int) -> bytes:
+            with server.start("tests.actors.finalizers:main", str(place)) as program:
+                return program.end().output
+
+        places = int(said(0))
+        assert places > 100, "the names of refold are imported in the run"
+        few = {*range(1, places, places // 8), *range(places - 5, places + 1)}
+        assert {said(place) for place in few} == {b"interrupted\n"}

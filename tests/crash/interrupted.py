@@ -3,7 +3,8 @@
 Run by `test_interrupts` as `main`, with a store's address and a seed, which says how slow its
 disk is, which tools it has and what it does. It says on its output, a JSON object a line, when it
 has begun, how its Trio run ended, and which sessions can be opened afterwards in this very
-process: none of them may be locked still.
+process: none of them may be locked still. What Python dropped, since it struck where nothing may
+be raised, is said, too.
 """
 
 from __future__ import annotations
@@ -173,6 +174,7 @@ async def open_again(where: str) -> None:
 
 def main(where: str, seed: str) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.unraisablehook = lambda dropped: tell(dropped=str(dropped))
     ended = "itself"
     try:
         tell(begun=True)
@@ -180,8 +182,9 @@ def main(where: str, seed: str) -> None:
     except BaseException as error:  # noqa: BLE001 - whatever it was is told
         ended = type(error).__name__
     finally:
+        at = time.monotonic()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    tell(ended=ended, at=time.monotonic())
+    tell(ended=ended, at=at)
     trio.run(open_again, where)
     tell(opened=True)
 

@@ -306,7 +306,7 @@ def _constant(node: ast.Constant) -> Iterator[_Change]:
         yield _Change(node, lambda _: ast.Constant(value + 1))
         yield _Change(node, lambda _: ast.Constant(value - 1))
     elif isinstance(value, float):
-        yield _Change(node, lambda _: ast.Constant(value * 2))
+        yield _Change(node, lambda _: ast.Constant(value * 2 or 1.0))
     elif isinstance(value, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9/_.-]*", value):
         yield _Change(node, lambda _: ast.Constant(value + "x"))
     elif isinstance(value, bytes) and value:

@@ -66,7 +66,9 @@ TARGETS: dict[str, Target] = {
         ),
         FOLDS,
     ),
-    "audit": Target(("refold.runtime.audit",), (*FOLDS, "tests/actors/test_invariants.py")),
+    "audit": Target(
+        ("refold.runtime.audit",), (*FOLDS, *_actors("clearance", "codec_change", "invariants"))
+    ),
     "recovery": Target(
         (
             "refold.runtime.storage.beside",
@@ -90,7 +92,6 @@ TARGETS: dict[str, Target] = {
         (
             "refold.runtime.storage.batches",
             "refold.runtime.storage.jsonl.file_log",
-            "refold.runtime.storage.jsonl.file_rounds",
             "refold.runtime.storage.jsonl.folder",
             "refold.runtime.storage.jsonl.log_files",
         ),
@@ -112,7 +113,16 @@ TARGETS: dict[str, Target] = {
     ),
     "invariants": Target(
         ("refold.actors.request.invariants",),
-        _actors("clearance", "effects", "invariants", "recovery", "retries"),
+        _actors(
+            "clearance",
+            "codec_change",
+            "effects",
+            "invariants",
+            "leaving",
+            "recovery",
+            "retries",
+            "second_format",
+        ),
     ),
     "dispatch": Target(
         (
@@ -121,7 +131,16 @@ TARGETS: dict[str, Target] = {
             "refold.actors.request.answer_writer",
         ),
         _actors(
-            "agent", "cancel", "clearance", "effects", "invariants", "retries", "what_is_written"
+            "agent",
+            "cancel",
+            "clearance",
+            "codec_change",
+            "effects",
+            "invariants",
+            "leaving",
+            "retries",
+            "second_format",
+            "what_is_written",
         ),
     ),
     "committer": Target(
@@ -136,6 +155,7 @@ TARGETS: dict[str, Target] = {
             "log_writer",
             "sqlite_agents",
             "store_contract",
+            "torn",
         ),
     ),
 }

@@ -15,6 +15,7 @@ import pytest
 
 from refold.runtime.storage import (
     OS,
+    Fenced,
     JsonlFolder,
     LogFailed,
     NotFound,
@@ -182,7 +183,7 @@ def test_a_writer_whose_lock_file_was_removed_writes_into_nothing(
         path.unlink()
     (tmp_path / ".lock").unlink(missing_ok=True)
     new = JsonlFolder(tmp_path, port).open("demo")
-    with pytest.raises(LogFailed):
+    with pytest.raises(Fenced if port is OS else LogFailed):  # the new one has not named itself yet
         old.append([event(1)])
     new.append([event(1)])
     old.close()
@@ -335,3 +336,86 @@ def test_who_asks_for_a_lock_neither_takes_nor_makes_one(tmp_path: Path) -> None
     (tmp_path / ".lock").unlink()
     (tmp_path / ".lock").symlink_to(tmp_path / "elsewhere")
     assert store.is_held("a") is None
+
+
+def test_what_is_held_is_said_as_it_is_known(port: Port, tmp_path: Path) -> None:
+    """Without range locks only the holder knows."""
+    store, other = StoreLock(FolderNames(tmp_path), port), StoreLock(FolderNames(tmp_path), port)
+    assert [store.acquire("a"), store.acquire("a"), other.acquire("a")] == [True, False, False]
+    assert [store.is_held("a"), store.is_held("b")] == [True, False if port is OS else None]
+    assert other.is_held("a") is (True if port is OS else None)
+
+
+def test_who_holds_a_session_on_another_lock_file_is_known_to_who_held_it(
+    port: Port, tmp_path: Path
+) -> None:
+    first, second = StoreLock(FolderNames(tmp_path), port), StoreLock(FolderNames(tmp_path), port)
+    lock = ".lock" if port is OS else "a.lock"
+    assert not first.is_held_by_another("a")
+    assert first.acquire("a")
+    assert not first.is_held_by_another("a")
+    (tmp_path / lock).unlink()
+    assert not first.is_held_by_another("a")
+    assert second.acquire("a")
+    known = port is OS
+    assert (first.is_held_by_another("a"), first.is_held_by_another("b")) == (known, False)
+    assert first.acquire("b"), "which moves it to the other lock file"
+    assert (first.is_held_by_another("a"), first.is_held_by_another("b")) == (known, False)
+    second.release("a")
+    assert not first.is_held_by_another("a")
+
+
+def test_only_a_lock_file_that_was_replaced_makes_others_possible(tmp_path: Path) -> None:
+    """One that stays is opened once; one that is put in its place may be somebody else's."""
+    opened = []
+
+    def before(operation: str, args: tuple[Any, ...]) -> None:
+        if operation == "open":
+            opened.append(args[0].name)
+
+    store = StoreLock(FolderNames(tmp_path), intercepted(OS, before))
+    assert [store.acquire("a"), store.acquire("b")] == [True, True]
+    assert [store.may_be_shared("a"), store.may_be_shared("b")] == [False, False]
+    assert opened == [".lock"]
+    (tmp_path / "other").touch()
+    (tmp_path / "other").rename(tmp_path / ".lock")
+    assert store.acquire("c")
+    assert [store.may_be_shared("a"), store.may_be_shared("c")] == [True, True]
+    store.settle("c")
+    assert [store.may_be_shared("a"), store.may_be_shared("c")] == [True, False]
+    assert not StoreLock(FolderNames(tmp_path), OS).acquire("b"), "it was taken along"
+
+
+def test_no_lock_that_was_given_back_or_refused_keeps_a_descriptor(
+    port: Port, tmp_path: Path
+) -> None:
+    def descriptors() -> int:
+        return len([*Path("/proc/self/fd").iterdir()])
+
+    before = descriptors()
+    store, other = StoreLock(FolderNames(tmp_path), port), StoreLock(FolderNames(tmp_path), port)
+    for _ in range(3):
+        assert store.acquire("a")
+        assert not other.acquire("a")
+        assert not store.acquire("a")
+        assert other.is_held("a") is not False
+        (tmp_path / "another").touch()
+        (tmp_path / "another").rename(tmp_path / ".lock")
+        assert store.acquire("b")
+        store.release("b")
+        store.release("a")
+    other.let_go()
+    assert descriptors() == before
+
+
+def test_a_child_of_a_fork_amid_an_acquisition_can_let_go(tmp_path: Path) -> None:
+    """Whoever held the guard does not exist in the child."""
+    child = StoreLock(FolderNames(tmp_path), OS)
+    child._guard.acquire()
+    child.let_go()
+    assert not child._guard.locked()
+
+
+def test_a_sessions_byte_is_the_same_in_every_version() -> None:
+    """Two versions of refold may run beside each other, and keep each other out."""
+    assert offset_of("demo") == 767252799067183649

@@ -8,6 +8,7 @@ import pytest
 from refold.runtime.errors import InvalidHeader, LegacyEvent, RefoldError
 from refold.runtime.storage import LogCorrupt, NotFound, Scan, Torn, scan
 from refold.runtime.storage.scan import TornReason
+from refold.runtime.storage.session_header import HEADER_BYTES
 from tests.runtime.storage.logs import HEADER, batches, event, framed
 
 SIZES = [1, 3, 2, 1, 2]
@@ -91,6 +92,29 @@ def test_a_bad_record_that_a_later_one_calls_durable_is_corruption() -> None:
     assert "restore the file" in str(error)
 
 
+@pytest.mark.parametrize("newline", [b"\n", b""])
+@pytest.mark.parametrize("at", [8, 40])
+def test_one_record_behind_a_bad_one_is_believed_by_what_the_bad_one_was(
+    at: int, newline: bytes
+) -> None:
+    """Damaged may be what it says or its checksum; nor does a witness need its newline."""
+    data, ends = framed(batches([1, 1, 1]))
+    place = ends[1] + at
+    for digit in b"#", b"f" if data[place : place + 1] == b"0" else b"0":
+        with pytest.raises(LogCorrupt) as caught:
+            _scan(data[:place] + digit + data[place + 1 : -1] + newline)
+        assert caught.value.expected_seq == 1
+        assert "and seq 2 says it was durable" in caught.value.found
+
+
+def test_a_later_record_that_is_bad_itself_is_no_witness() -> None:
+    data, ends = framed(batches([1, 1, 1, 1]))
+    damaged = bytearray(data)
+    for start in ends[1:-1]:
+        damaged[start + 40] ^= 1
+    assert _scan(bytes(damaged)).torn == Torn(ends[1], len(data) - ends[1], 3, "bad-crc")
+
+
 def test_a_bad_record_that_no_later_one_calls_durable_is_a_torn_tail() -> None:
     data, ends = framed(batches([1, 1, 1, 1]), synced=False)
     damaged = data[: ends[1] + 40] + b"#" + data[ends[1] + 41 :]
@@ -156,6 +180,21 @@ def test_zeros_amid_a_batch_that_was_never_durable_are_a_torn_tail() -> None:
     assert found.torn.offset == ends[2]
 
 
+@pytest.mark.parametrize("rest", [b"x", b"\0x\0", b"x\0"])
+def test_what_is_not_all_zeros_was_begun(rest: bytes) -> None:
+    data, ends = framed(batches(SIZES))
+    assert _scan(data + rest).torn == Torn(len(data), len(rest), 0, "partial")
+    unended = _scan(data[:-1] + rest)
+    if rest.rstrip(b"\0"):
+        assert unended.torn == Torn(ends[-2], len(data) - 1 + len(rest) - ends[-2], 2, "partial")
+
+
+def test_what_stands_in_an_unended_line_behind_good_ones_is_no_witness() -> None:
+    data, ends = framed(batches([1, 1, 1]))
+    last = data[ends[2] : -1]
+    assert _scan(data[: ends[2]] + b"x" + last).torn == Torn(ends[2], len(last) + 1, 0, "partial")
+
+
 def test_a_file_of_zeros_never_held_an_event() -> None:
     with pytest.raises(NotFound):
         _scan(bytes(1000))
@@ -179,6 +218,27 @@ def test_one_believable_record_is_enough_to_tell_of_a_bad_header() -> None:
     ):
         with pytest.raises(LogCorrupt):
             _scan(damaged)
+
+
+def refused_header(data: bytes) -> str:
+    with pytest.raises(LogCorrupt) as caught:
+        _scan(data)
+    error = caught.value
+    assert (error.path, error.offset, error.line, error.expected_seq) == ("demo.jsonl", 0, 1, None)
+    return error.found
+
+
+def test_a_first_line_without_an_end_is_a_header_only_while_there_may_be_more_of_it() -> None:
+    for size in (0, 1, HEADER_BYTES - 1):
+        with pytest.raises(NotFound):
+            _scan(b"x" * size)
+    for size in (HEADER_BYTES, HEADER_BYTES + 1):
+        unended = f"no end of a line within {HEADER_BYTES} bytes"
+        assert refused_header(b"x" * size) == unended
+        assert refused_header(b"x" * size + b"\n") == unended
+    assert refused_header(b"\n") == "a damaged line"
+    assert refused_header(b"x\n") == "a damaged line"
+    assert refused_header(b"\n" + framed(batches([1]))[0]) == "a damaged line"
 
 
 def test_a_file_that_starts_with_an_event_is_refused() -> None:
@@ -358,8 +418,8 @@ def test_a_log_without_checksums_loads_as_foreign() -> None:
 def test_an_unfinished_line_of_a_foreign_log_is_told_and_left_out() -> None:
     found = _scan(FOREIGN[:-5])
     assert len(found.records) == 1
-    assert found.torn is not None
-    assert found.torn.offset + found.torn.dropped_bytes == len(FOREIGN) - 5
+    begun = FOREIGN.rindex(b"\n", 0, -1) + 1
+    assert found.torn == Torn(begun, len(FOREIGN) - 5 - begun, 1, "partial")
 
 
 @pytest.mark.parametrize(
@@ -392,7 +452,20 @@ def test_a_first_write_whose_first_sector_never_came_held_no_acknowledged_event(
         _scan(bytes(512) + data[512:])
 
 
-def test_a_log_whose_first_sector_is_gone_behind_a_durable_mark_is_corrupt() -> None:
-    data, _ = framed(batches([9, 9]))
-    with pytest.raises(LogCorrupt):
-        _scan(bytes(512) + data[512:])
+@pytest.mark.parametrize("sizes", [[9, 9], [1, 9]])
+def test_a_log_whose_first_sector_is_gone_behind_a_durable_mark_is_corrupt(
+    sizes: list[int],
+) -> None:
+    """The mark may be that of the very first event."""
+    data, _ = framed(batches(sizes))
+    assert refused_header(bytes(512) + data[512:]) == "a damaged line"
+
+
+def test_what_is_less_than_a_sector_of_zeros_was_damaged_later() -> None:
+    """A disk writes a sector whole, or not at all."""
+    data, _ = framed(batches([9, 9]), synced=False)
+    for zeros in (1, 511):
+        assert data[zeros:512].strip(b"\0")
+        assert refused_header(bytes(zeros) + data[zeros:]) == "a damaged line"
+    mixed = (b"\0x" * 256)[:512]
+    assert refused_header(mixed + data[512:]) == "a damaged line"
