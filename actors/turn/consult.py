@@ -100,7 +100,7 @@ def _message(said: object) -> Message:
     return typed_json.cleaned(said)
 
 
-SHOWN = 40
+TEXT_SHOWN = 40
 """How many characters an error shows of a text that a seam returned."""
 
 
@@ -111,7 +111,7 @@ def _described(said: object) -> str:
         case bool() | int() | float() | None:
             return repr(said)
         case str():
-            return f"the text {said if len(said) <= SHOWN else said[:SHOWN] + '…'!r}"
+            return f"the text {said if len(said) <= TEXT_SHOWN else said[:TEXT_SHOWN] + '…'!r}"
         case CoroutineType():
             return f"a coroutine that was not awaited ({said.__name__})"
         case GeneratorType():
