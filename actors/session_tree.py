@@ -36,8 +36,9 @@ from refold.actors.request.model import Model
 from refold.actors.request.retries import Retries
 from refold.actors.stores import Grant, Store
 from refold.actors.turn.agent_loop import AgentLoop, Request
+from refold.actors.turn.consult import contained_seams
 from refold.actors.turn.options import Given
-from refold.actors.turn.seams import StartSource, contained_seams
+from refold.actors.turn.seams import StartSource
 from refold.actors.turn.step import LoopInstance
 from refold.runtime.errors import RefoldError
 from refold.runtime.events import CATALOGUE, EndReason, Owner

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from refold.actors.tools import Pattern as Pattern
     from refold.actors.tools import Tool as Tool
     from refold.actors.tools import tool as tool
+    from refold.actors.turn.consult import SeamMisused as SeamMisused
     from refold.actors.turn.options import AgentOptions as AgentOptions
     from refold.actors.turn.options import Budgets as Budgets
     from refold.actors.turn.options import InvalidOption as InvalidOption
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from refold.actors.turn.seams import GoOn as GoOn
     from refold.actors.turn.seams import PromptView as PromptView
     from refold.actors.turn.seams import Reject as Reject
-    from refold.actors.turn.seams import SeamMisused as SeamMisused
     from refold.actors.turn.seams import Seams as Seams
     from refold.actors.turn.seams import StepView as StepView
     from refold.actors.turn.seams import Stop as Stop
@@ -123,7 +123,7 @@ _HOMES = {
     "Say": "refold.actors.request.script",
     "Script": "refold.actors.request.script",
     "SeamLog": "refold.actors.log.seam_log",
-    "SeamMisused": "refold.actors.turn.seams",
+    "SeamMisused": "refold.actors.turn.consult",
     "Seams": "refold.actors.turn.seams",
     "Source": "refold.runtime.messages",
     "StepView": "refold.actors.turn.seams",

@@ -14,7 +14,8 @@ import attrs
 
 from refold.actors.context import Setting
 from refold.actors.log.session_log import Claim, SessionLog
-from refold.actors.turn.seams import PromptView, Reject, Seams, consult
+from refold.actors.turn.consult import consult
+from refold.actors.turn.seams import PromptView, Reject, Seams
 from refold.runtime.envelope import draft
 from refold.runtime.errors import RuleBroken
 from refold.runtime.events import (

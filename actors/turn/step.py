@@ -15,8 +15,9 @@ from refold.actors.log.session_log import SessionLog, StepBoundary
 from refold.actors.request.answer_writer import Answer
 from refold.actors.request.dispatch import Dispatch
 from refold.actors.turn.claims import AllRejected, DueEntries
+from refold.actors.turn.consult import consult
 from refold.actors.turn.options import Options
-from refold.actors.turn.seams import GoOn, StartSource, StepView, TurnView, consult
+from refold.actors.turn.seams import GoOn, StartSource, StepView, TurnView
 from refold.actors.turn.tool_calls import ToolRunner
 from refold.runtime import typed_json
 from refold.runtime.envelope import Draft, draft
