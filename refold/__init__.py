@@ -10,6 +10,8 @@ import attrs
 
 if TYPE_CHECKING:
     from refold.actors.agent import Agent as Agent
+    from refold.actors.asking import Asked as Asked
+    from refold.actors.asking import Pending as Pending
     from refold.actors.kernel import ActorCrashed as ActorCrashed
     from refold.actors.kernel import ActorStopped as ActorStopped
     from refold.actors.log.seam_log import SeamLog as SeamLog
@@ -74,6 +76,7 @@ _HOMES = {
     "ActorStopped": "refold.actors.kernel",
     "Agent": "refold.actors.agent",
     "AgentOptions": "refold.actors.turn.options",
+    "Asked": "refold.actors.asking",
     "Budgets": "refold.actors.turn.options",
     "Call": "refold.actors.request.script",
     "CallView": "refold.actors.turn.seams",
@@ -103,6 +106,7 @@ _HOMES = {
     "open": "refold.actors.runtime",
     "Outcome": "refold.actors.tools",
     "Pattern": "refold.actors.tools",
+    "Pending": "refold.actors.asking",
     "PromptRemoved": "refold.actors.turn.prompt_wait",
     "PromptView": "refold.actors.turn.seams",
     "Provider": "refold.runtime.wire.providers",
@@ -137,7 +141,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'refold' has no attribute {name!r}")
     trio = sys.modules.get("trio")
-    if trio is not None:  # there may be a run, whose Ctrl-C an import would lose; see `_Whole`
+    if trio is not None:  # there may be a run, whose Ctrl-C an import would lose; see `Whole`
         trio.lowlevel.enable_ki_protection(__getattr__)
     home = importlib.import_module(_HOMES[name])
     found = getattr(home, "open_runtime" if name == "open" else name)
