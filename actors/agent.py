@@ -22,6 +22,7 @@ from refold.actors.arguments import (
 )
 from refold.actors.asking import Asked, Pending, pending_of
 from refold.actors.bodies import STOP_SECONDS, refuse_waiting_for_itself
+from refold.actors.context import Progress
 from refold.actors.kernel import (
     ActorCrashed,
     ActorSnapshot,
@@ -103,6 +104,7 @@ class Agent:
         """How many wait for each prompt."""
         self.last_used = trio.current_time()
         self._feed, self._listeners = recipe.feed, recipe.listeners
+        self._progress_listeners = recipe.progress_listeners
         self._reopen, self._open_reader = reopen, open_reader
         self._users = 0
         self._closed = False
@@ -339,6 +341,15 @@ class Agent:
         check_callback("callback", callback)
         self._listeners.append(callback)
         return lambda: self._listeners.remove(callback)
+
+    def on_progress(self, callback: Callable[[Progress], None]) -> Callable[[], None]:
+        """Call `callback` with what `Context.progress` tells; returns how to stop it.
+
+        Ephemeral, as what `listen` tells: a `Progress` names turn, step and call.
+        """
+        check_callback("callback", callback)
+        self._progress_listeners.append(callback)
+        return lambda: self._progress_listeners.remove(callback)
 
     def messages(self) -> tuple[Message, ...]:
         """The derived messages right now: what the next request would hold before new input."""

@@ -89,9 +89,7 @@ class RuntimeLeft(Refused):
     """A call that opens a session on a runtime whose block is left or about to be."""
 
     def __str__(self) -> str:
-        return (
-            "this runtime is closed; open sessions inside its `async with refold.open(...)` block"
-        )
+        return "this runtime is closed; use it inside its `async with refold.open(...)` block"
 
 
 @attrs.define(eq=False)
@@ -259,6 +257,9 @@ class Runtime:
         *,
         continues: bool,
     ) -> Agent:
+        if any(one.session == session_id and not one.ended for one in self._openings):
+            owner = self._host.owner
+            raise SessionBusy(session_id, owner.pid, owner.host, here=True)
         feed = LogProgress(self._interrupt)
         recipe = Recipe(self._host, session_id, given, feed)
 
@@ -286,8 +287,7 @@ class Runtime:
             raise opening.refused
 
         header = opening.opened.header
-        if not continues:
-            recipe.held.update(opening.opened.log.live.rules.inbox.pending)
+        recipe.held.update(() if continues else opening.opened.log.live.rules.inbox.pending)
 
         async def take_again() -> Grant:
             try:
@@ -417,8 +417,8 @@ class Runtime:
 
     @enable_ki_protection
     async def list(self) -> list[str]:
-        """The ids of the stored sessions."""
-        check_same_run(self._run)
+        """The ids of the stored sessions; raises `RuntimeLeft` once the block is left."""
+        self._check()
         return await self.store.list()
 
 

@@ -15,10 +15,12 @@ Colour: TypeAlias = Literal["dim", "bold", "red", "green", "yellow", "cyan"]
 
 
 def visible(text: str) -> str:
-    """`text` with every character that a terminal would act on or hide written as an escape.
+    """`text` with every character that a terminal could act on, or that deceives, as an escape.
 
-    Those are controls, format characters (bidi, zero-width, tags), line and paragraph separators,
-    surrogates, private use and what Unicode has not assigned. Newlines and tabs stay.
+    Those are controls, bidi embeddings, overrides and isolates, line and paragraph separators,
+    tags, surrogates, and format characters that no script needs. What people write stays: joiners
+    in Persian, Hindi and emoji, variation selectors, characters that are newer than this Python.
+    Newlines and tabs stay.
     """
     return _rewritten(text, "\n\t", _escape)
 
@@ -29,8 +31,9 @@ def visible_line(text: str) -> str:
 
 
 def visible_json(encoded: bytes) -> str:
-    """JSON text that means the same, with such characters as JSON escapes."""
-    return _rewritten(encoded.decode("utf-8", "replace"), "\n", _json_escape)
+    """JSON text that means the same, with each character that does not print as a JSON escape."""
+    text = encoded.decode("utf-8", "replace")
+    return "".join(c if _prints(c) or c == "\n" else _json_escape(c) for c in text)
 
 
 def to_json(value: object) -> str:
@@ -46,11 +49,27 @@ def to_pretty_json(encoded: bytes) -> str:
 def _rewritten(text: str, kept: str, escape: Callable[[str], str]) -> str:
     if text.isprintable():
         return text
-    return "".join(char if _is_plain(char) or char in kept else escape(char) for char in text)
+    return "".join(char if char in kept or _is_plain(char) else escape(char) for char in text)
+
+
+def _prints(char: str) -> bool:
+    return char.isprintable() or unicodedata.category(char) == "Zs"
+
+
+_JOINERS = "\u00ad\u061c\u200b\u200c\u200d\u200e\u200f\u2060"
+"""Soft hyphen, marks of direction, and what joins or parts letters: they reorder nothing."""
 
 
 def _is_plain(char: str) -> bool:
-    return char.isprintable() or unicodedata.category(char) == "Zs"
+    if _prints(char) or char in _JOINERS:
+        return True
+    # Private use and what Python has no name for yet, such as new emoji, have a glyph or a box.
+    return unicodedata.category(char) in ("Co", "Cn") and not _is_tag(char)
+
+
+def _is_tag(char: str) -> bool:
+    """Whether it stands in the plane of characters that are never seen."""
+    return ord(char) >> 16 == 0xE
 
 
 def _escape(char: str) -> str:

@@ -6,6 +6,7 @@ never quotes a value that may be a secret.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -38,7 +39,8 @@ class InvalidConfig(Refused):
 class Config:
     """What a configuration file sets; what it leaves out is None or empty.
 
-    `path` is the file. `store` is the address of a store, as `refold.open` takes it. `tools` are
+    `path` is the file. `store` is the address of a store, as `refold.open` takes it. `max_tokens`
+    and `temperature` are those of `start_agent`. `tools` are
     names such as `package.module:function`; `providers` replace built-in ones of the same name.
     """
 
@@ -46,6 +48,8 @@ class Config:
     store: str | None = None
     model: str | None = None
     system: str | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
     tools: tuple[str, ...] = ()
     providers: tuple[Provider, ...] = ()
 
@@ -121,6 +125,18 @@ def _model(at: _Place, value: Any) -> str:
     except InvalidModelName as refused:
         raise at.refuses(f"is no model: {refused}") from None
     return str(value)
+
+
+def _max_tokens(at: _Place, value: Any) -> int:
+    if type(value) is not int or value < 1:
+        raise at.refuses("must be a whole number above 0")
+    return value
+
+
+def _temperature(at: _Place, value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value < math.inf:
+        raise at.refuses("must be a number that is not below 0")
+    return float(value)
 
 
 def _tools(at: _Place, value: Any) -> tuple[str, ...]:
@@ -209,6 +225,8 @@ _TOP: Mapping[str, _Reader] = {
     "store": _store,
     "model": _model,
     "system": _text,
+    "max_tokens": _max_tokens,
+    "temperature": _temperature,
     "tools": _tools,
     "providers": _providers,
 }

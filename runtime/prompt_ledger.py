@@ -33,8 +33,10 @@ from refold.runtime.events import (
     TurnEnd,
     TurnStart,
 )
-from refold.runtime.messages import Source, text_of, tool_calls
+from refold.runtime.messages import Message, Source, text_of, tool_calls
+from refold.runtime.projection import message_of
 from refold.runtime.stream.chunks import Usage
+from refold.runtime.turn_calls import FinishedCall, finished_calls
 
 
 @attrs.frozen
@@ -43,7 +45,8 @@ class Turn:
 
     `usage` is the sum over its steps, `end_seq` the seq of its `turn/end`. `prompts` are the seqs
     of the prompts that it answered, in the order in which it took them: one for an `ask`, several
-    where prompts joined, none for a turn that steering alone set off.
+    where prompts joined, none for a turn that steering alone set off. What was said in it, its
+    `messages`, `calls` and `failures`, is made of the log's own values when it is asked for.
     """
 
     turn: int
@@ -53,6 +56,22 @@ class Turn:
     end_seq: int
     start_seq: int
     prompts: tuple[int, ...] = ()
+    _said: tuple[object, ...] = attrs.field(default=(), eq=False, repr=False)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The messages that this turn added to the history, from its prompts to its last answer."""
+        return tuple(found for data in self._said if (found := message_of(data)) is not None)
+
+    @property
+    def calls(self) -> tuple[FinishedCall, ...]:
+        """The tool calls of this turn with what came of each, in the order of the model's calls."""
+        return tuple(finished_calls(self._said))
+
+    @property
+    def failures(self) -> tuple[FinishedCall, ...]:
+        """The calls that ended in an error result: a tool's exception, a denial, a timeout."""
+        return tuple(call for call in self.calls if call.is_error)
 
 
 @attrs.define
@@ -70,6 +89,15 @@ class Tally:
     offered: frozenset[int] = frozenset()
     """What was pending when it started."""
     answered: bool = False
+    said: list[object] = attrs.field(factory=list)
+    """The data of the turn's surface events."""
+
+    def take(self, event: Event) -> None:
+        """Follow a surface event of this turn; one that replaces others says nothing new."""
+        if event.surface_op == "append":
+            self.said.append(event.data)
+        if isinstance(event.data, AssistantMessage):
+            self.see(event.data)
 
     def see(self, message: AssistantMessage) -> None:
         self.step = message.step
@@ -78,7 +106,8 @@ class Tally:
         self.answered = not message.interrupted and not tool_calls(message.content)
 
     def end(self, reason: EndReason, seq: int) -> Turn:
-        return Turn(self.turn, self.text, reason, self.usage, seq, self.start_seq, self.prompts)
+        place = (seq, self.start_seq, self.prompts)
+        return Turn(self.turn, self.text, reason, self.usage, *place, tuple(self.said))
 
 
 def add_usage(one: Usage, other: Usage) -> Usage:
@@ -125,13 +154,12 @@ class PromptLedger:
                 self._start(turn, trigger, event.seq)
             case TurnEnd(reason=reason):
                 self._end(reason, event.seq)
-            case AssistantMessage() as message if self.current is not None:
-                self.current.see(message)
             case InboxQueued() as entry:
                 self._unclaimed[event.seq] = entry
             case InboxRemoved(queued_seqs=seqs, outcome=outcome):
                 self._remove(seqs, outcome)
         if self.current is not None and event.type in SURFACE:
+            self.current.take(event)
             self._take(event.source_event_seqs or ())
 
     def _start(self, turn: int, trigger: Trigger, seq: int) -> None:
@@ -208,9 +236,7 @@ class PromptLedger:
         return self._last.trigger.source if last.reason.kind == "interrupted" else None
 
 
-_FOLLOWED = frozenset(
-    {"turn/start", "turn/end", "assistant/message", "inbox/queued", "inbox/removed"}
-)
+_FOLLOWED = frozenset({"turn/start", "turn/end", "inbox/queued", "inbox/removed"})
 
 
 def summarise(events: Iterable[Event], prompts: tuple[int, ...] = ()) -> Turn:
@@ -223,8 +249,8 @@ def summarise(events: Iterable[Event], prompts: tuple[int, ...] = ()) -> Turn:
         match event.data:
             case TurnStart(turn=turn, trigger=trigger):
                 tally = Tally(turn, event.seq, trigger, prompts=prompts)
-            case AssistantMessage() as message if tally is not None:
-                tally.see(message)
             case TurnEnd(reason=reason) if tally is not None:
                 return tally.end(reason, event.seq)
+            case _ if tally is not None and event.type in SURFACE:
+                tally.take(event)
     raise AssertionError("these are not the events of one finished turn")

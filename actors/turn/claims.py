@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from refold.actors.context import Setting
 from refold.actors.log.session_log import Claim, SessionLog
 from refold.actors.turn.seams import PromptView, Reject, Seams, consult
 from refold.runtime.envelope import draft
@@ -44,6 +45,7 @@ class DueEntries:
 
     log: SessionLog
     seams: Seams
+    setting: Setting
 
     async def claims(self, turn: int, mine: frozenset[int] | None) -> tuple[Claim, ...]:
         """Judge what is due and say what it becomes; a blocked entry leaves the inbox here.
@@ -90,9 +92,9 @@ class DueEntries:
         content: tuple[Block, ...] = entry.content
         context: tuple[Block, ...] = ()
         for seam in self.seams.prompt_submit:
-            view = PromptView(turn, seq, content, entry.source, entry.kind)
+            view = PromptView(self.log.session_id, turn, seq, content, entry.source, entry.kind)
             try:
-                verdict = await consult("prompt_submit", seam, view)
+                verdict = await consult("prompt_submit", seam, self.setting.context(turn), view)
             except Exception as error:
                 await self.block({seq: entry}, said_by(error))
                 raise

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal, TypeAlias
 
 import attrs
 import trio
 
+from refold.render import Colour
+
+Kind: TypeAlias = Literal["answer", "thinking", "aside"]
+
 
 @attrs.frozen
 class Piece:
-    """Text that is safe to show; `aside` is what is said about the answer and not part of it."""
+    """A piece of text.
+
+    `answer` is the model's, as it came, and `thinking` too; an `aside` is what is said about them,
+    in lines of its own, and safe to show.
+    """
 
     text: str
-    aside: bool
+    kind: Kind
+    style: Colour | None = None
 
 
 class Feed:
@@ -26,8 +36,8 @@ class Feed:
         self._pieces: list[Piece] = []
         self._filled = trio.Event()
 
-    def put(self, text: str, *, aside: bool) -> None:
-        self._pieces.append(Piece(text, aside))
+    def put(self, piece: Piece) -> None:
+        self._pieces.append(piece)
         self._filled.set()
 
     def take(self) -> list[Piece]:

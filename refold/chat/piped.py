@@ -12,7 +12,7 @@ import trio
 from refold.actors.kernel import ActorCrashed
 from refold.chat.conversation import Conversation
 from refold.chat.feed import Feed
-from refold.chat.screen import show_in_pipe
+from refold.chat.pipe import show_in_pipe
 from refold.chat.terminal import lines
 from refold.cli.shared.exit_codes import DIFFERENT, FINE
 from refold.runtime.storage.errors import PASSING

@@ -2,46 +2,29 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import sys
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 
-import attrs
 import trio
 
-from refold.actors.agent import Agent
-from refold.actors.request.script import Script
-from refold.actors.runtime import Runtime, open_runtime
-from refold.actors.turn.options import AgentOptions
+from refold.actors.runtime import open_runtime
 from refold.chat.conversation import Conversation
 from refold.chat.feed import Feed
 from refold.chat.interactive import talk
+from refold.chat.opening import Wanted, log_lines, one_reason
+from refold.chat.pipe import show_in_pipe
 from refold.chat.piped import answer_lines
 from refold.chat.refusal import opening_code
-from refold.chat.screen import Screen, show_in_pipe
+from refold.chat.screen import Screen
 from refold.chat.teller import Teller
 from refold.cli.shared.exit_codes import say
 from refold.cli.shared.transcript import transcript
 from refold.render import is_terminal, plural
 from refold.runtime.errors import RefoldError
 from refold.runtime.events import SessionOwner
-from refold.runtime.wire.providers import Provider
 
 WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH, signal.SIGCONT)
-
-
-@attrs.frozen
-class Wanted:
-    """What a chat is opened with; without `session` it is a new one, for which `name` is."""
-
-    store: str
-    session: str | None
-    name: str | None
-    options: AgentOptions
-    providers: Sequence[Provider | Script]
 
 
 async def chat(wanted: Wanted) -> int:
@@ -57,22 +40,10 @@ async def chat(wanted: Wanted) -> int:
         with trio.open_signal_receiver(*WATCHED) as signals:
             return await _opened(wanted, feed, screen, signals)
     except BaseExceptionGroup as group:
-        # Everybody who waited for a session that failed was told so; one of them is enough.
-        refused, others = group.split(RefoldError)
-        if refused is None or others is not None:
-            raise
-        raise next(_leaves(refused)) from None
+        raise one_reason(group) from None
     finally:
         # What closing the session had to tell came after the display had ended.
         (screen.show if screen else show_in_pipe)(feed.take())
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if not isinstance(error, BaseExceptionGroup):
-        yield error
-        return
-    for inner in error.exceptions:
-        yield from _leaves(inner)
 
 
 async def _opened(
@@ -83,13 +54,13 @@ async def _opened(
     opened = open_runtime(wanted.store, providers=wanted.providers, park_after=None)
     async with opened as runtime:
         try:
-            agent = await _open(runtime, wanted)
+            agent = await wanted.open(runtime)
         except RefoldError as error:
             say(str(error))
             return opening_code(error)
         conversation = Conversation(runtime, agent, wanted.options, teller)
         _introduce(conversation, wanted)
-        with _log_lines(teller.note):
+        with log_lines(teller.note):
             if screen is None:
                 code = await answer_lines(conversation, feed, signals)
             else:
@@ -98,12 +69,6 @@ async def _opened(
             session = conversation.agent.session_id
             teller.note(f"nothing was said, so session {session} was not kept")
         return code
-
-
-async def _open(runtime: Runtime, wanted: Wanted) -> Agent:
-    if wanted.session is None:
-        return await runtime.start_agent(name=wanted.name, **wanted.options)
-    return await runtime.resume(wanted.session, **wanted.options)
 
 
 def _introduce(conversation: Conversation, wanted: Wanted) -> None:
@@ -118,23 +83,3 @@ def _introduce(conversation: Conversation, wanted: Wanted) -> None:
     opened_at = max(event.seq for event in events if isinstance(event.data, SessionOwner))
     for line in transcript(events, opened_at):
         teller.lines(line)
-
-
-@contextmanager
-def _log_lines(note: Callable[[str], None]) -> Iterator[None]:
-    """Say what refold logs in one line, where a traceback would tear up the screen."""
-    token, here = trio.lowlevel.current_trio_token(), threading.get_ident()
-
-    def instead(record: logging.LogRecord) -> bool:
-        if threading.get_ident() == here:
-            note(record.getMessage())
-        else:  # of a store's committer
-            token.run_sync_soon(note, record.getMessage())
-        return False
-
-    logger = logging.getLogger("refold")
-    logger.addFilter(instead)
-    try:
-        yield
-    finally:
-        logger.removeFilter(instead)

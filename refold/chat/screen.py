@@ -7,11 +7,9 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-import click
-
 from refold.chat.feed import Piece
 from refold.chat.line import PROMPT, Line, row
-from refold.render import visible
+from refold.render import styled, visible
 
 NARROW = 80
 """How many columns a terminal has that does not know its width."""
@@ -33,7 +31,7 @@ class Screen:
 
     def show(self, pieces: Sequence[Piece]) -> None:
         """Show text, above the row if there is one."""
-        self._waiting += "".join(piece.text for piece in pieces)
+        self._waiting += "".join(map(_shown, pieces))
         self._draw()
 
     def show_row(self, line: Line | None, pieces: Sequence[Piece] = ()) -> None:
@@ -82,6 +80,11 @@ class Screen:
         return f"\r{blanks}\r" if blanks else ""
 
 
+def _shown(piece: Piece) -> str:
+    text = piece.text if piece.kind == "aside" else visible(piece.text)
+    return text if piece.style is None else styled(text, piece.style)
+
+
 def _columns() -> int:
     try:
         return os.get_terminal_size(sys.stdout.fileno()).columns or NARROW
@@ -95,11 +98,3 @@ def _write(text: str) -> None:
     with suppress(OSError):  # a terminal that is gone says so where it is read
         while data:
             data = data[os.write(sys.stdout.fileno(), data) :]
-
-
-def show_in_pipe(pieces: Sequence[Piece]) -> None:
-    """Write answers to standard output and what is said about them to standard error, plain."""
-    for piece in pieces:
-        stream = sys.stderr if piece.aside else sys.stdout
-        stream.write(click.unstyle(piece.text))
-        stream.flush()

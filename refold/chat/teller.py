@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
 
-from refold.chat.feed import Feed
+from refold.chat.feed import Feed, Kind, Piece
 from refold.cli.shared.transcript import transcript
-from refold.render import number, shortened, styled, visible, visible_line
+from refold.render import Colour, number, shortened, styled, visible_line
 from refold.runtime.envelope import Event
 from refold.runtime.events import (
     AgentFinished,
@@ -27,8 +26,6 @@ from refold.runtime.events import (
 from refold.runtime.messages import ToolCallBlock, text_of, tool_calls
 from refold.runtime.stream.chunks import BlockEnd, Chunk, ReasoningDelta, TextDelta
 from refold.runtime.usage import StepUsage, usage_by_step
-
-Voice: TypeAlias = Literal["text", "thinking"]
 
 SHOWN = 200
 """How many characters of a call's arguments, and of a tool's result, a chat shows."""
@@ -54,7 +51,7 @@ class Teller:
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
-        self._voice: Voice | None = None
+        self._voice: Kind | None = None
         self._line_is_open = False
         self._turn: list[Event] = []
         self._tools: dict[str, str] = {}
@@ -69,34 +66,41 @@ class Teller:
 
     def _say(self, text: str) -> None:
         self.end_line()
-        self._feed.put(f"{text}\n", aside=True)
+        self._feed.put(Piece(f"{text}\n", "aside"))
 
     def end_line(self) -> None:
         """End the line that the model is in the middle of."""
-        if self._line_is_open:
-            self._feed.put("\n", aside=self._voice == "thinking")
+        if self._line_is_open and self._voice is not None:
+            self._feed.put(Piece("\n", self._voice))
         self._voice, self._line_is_open = None, False
 
     def chunk(self, chunk: Chunk) -> None:
         match chunk:
             case TextDelta(text=text):
-                self._stream("text", text)
+                self._stream("answer", text)
             case ReasoningDelta(text=text):
                 self._stream("thinking", text)
             case BlockEnd():
                 self.end_line()
 
-    def _stream(self, voice: Voice, text: str) -> None:
+    def _stream(self, voice: Kind, text: str) -> None:
         if not text:
             return
-        thinking = voice == "thinking"
-        shown = visible(text)  # decided for each character, so a cut between two changes nothing
+        style: Colour | None = "dim" if voice == "thinking" else None
         if voice != self._voice:
             self.end_line()
             self._voice = voice
-            shown = f"(thinking) {shown}" if thinking else shown
-        self._feed.put(styled(shown, "dim") if thinking else shown, aside=thinking)
+            if voice == "thinking":
+                self._feed.put(Piece("(thinking) ", voice, style))
+        self._feed.put(Piece(text, voice, style))
         self._line_is_open = not text.endswith("\n")
+
+    @property
+    def awaited(self) -> str:
+        """What a turn that runs is waiting for."""
+        if self._tools:
+            return f"running {visible_line(', '.join(self._tools.values()))}"
+        return "waiting for the model"
 
     def event(self, event: Event) -> None:
         self._turn.append(event)

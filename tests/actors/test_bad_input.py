@@ -404,7 +404,7 @@ async def fail() -> str:
 
 
 @refold.tool
-async def give_bytes() -> bytes:
+async def give_bytes() -> Any:
     """Give bytes."""
     return b"\xff"
 

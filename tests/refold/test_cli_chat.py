@@ -588,7 +588,7 @@ def test_text_that_comes_while_a_line_is_typed_waits_for_its_line_to_end(
         ("", Line("", 0), ["one", "two beg", "ins", "three is", ">"]),
         ("\nfour\n", Line("", 0), ["one", "two beg", "ins", "three is", "four", ">"]),
     ]:
-        screen.show_row(line, [Piece(text, aside=False)])
+        screen.show_row(line, [Piece(text, "answer")])
         shown += capfd.readouterr().out
         assert looks_like(shown) == expected
 

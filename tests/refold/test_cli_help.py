@@ -16,7 +16,7 @@ from tests.refold.cli_stores import CliStore
 from tests.snippets import ROOT
 
 WRITING = ["fork", "repair", "export", "import", "delete", "prune"]
-READING = [name for name in COMMANDS if name not in ("demo", "chat", *WRITING)]
+READING = [name for name in COMMANDS if name not in ("demo", "chat", "prompt", *WRITING)]
 
 
 def examples() -> list[str]:

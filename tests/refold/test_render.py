@@ -11,18 +11,39 @@ import pytest
 from refold import render
 from tests.refold.cli_stores import HOSTILE
 
-CATEGORIES = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+BIDI = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+HARMLESS = "\u00ad\u061c\u200b\u200c\u200d\u200e\u200f\u2060"
 
 
 def hidden(text: str) -> list[str]:
-    """The characters of a text that a terminal would obey or hide."""
-    return [c for c in text if unicodedata.category(c) in CATEGORIES and c not in "\n\t"]
+    """The characters of a text that a terminal would act on, or that deceive whoever reads it."""
+    acting = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    return [c for c in text if unicodedata.category(c) in acting and c not in f"\n\t{HARMLESS}"]
 
 
-def test_every_character_that_a_terminal_obeys_or_hides_is_escaped() -> None:
+def test_every_character_that_a_terminal_acts_on_or_that_deceives_is_escaped() -> None:
     every = "".join(map(chr, range(sys.maxunicode + 1)))
+    assert set(BIDI) <= set(hidden(every))
     assert hidden(render.visible(every)) == []
     assert hidden(render.visible_line(every)) == []
+    tags = "".join(map(chr, range(0xE0000, 0xE0080)))
+    assert render.visible(tags).isascii()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",  # Persian, with a non-joiner
+        "\u0915\u094d\u200d\u0937",  # Hindi, with a joiner
+        "\U0001f469\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466",  # a family
+        "\u2764\ufe0f \u2708\ufe0e",  # variation selectors
+        "e\u0301 \u0e2a\u200b\u0e27",  # a combining accent; Thai, with a place to break
+        "\ue0b0 \U0001fae8 \U0001fadf",  # an icon of a font; emoji newer than some Pythons
+    ],
+)
+def test_what_scripts_and_emoji_need_stays(text: str) -> None:
+    assert render.visible(text) == text
+    assert render.visible_line(text) == text
 
 
 def test_what_people_write_stays_as_it_is() -> None:
@@ -42,7 +63,7 @@ def test_json_means_the_same_and_holds_nothing_that_a_terminal_obeys() -> None:
     value = {"text": HOSTILE + "\U000e0041\ue000", "plain": "é 👍"}
     text = render.to_json(value)
     assert orjson.loads(text) == value
-    assert hidden(text) == []
+    assert text.replace("\u3000", "").isprintable()
     assert "\n" not in text
     assert "é 👍" in text
 

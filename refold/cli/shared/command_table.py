@@ -6,6 +6,7 @@ COMMANDS = {
     "demo": "The two-minute tour: an agent is killed, comes back, and every request is checked.",
     "sessions": "The sessions of a store, and the state that each is in.",
     "chat": "Talk to an agent in the terminal.",
+    "prompt": "Send one prompt, print the answer, and end as the turn ended.",
     "show": "A readable transcript of a session, or its raw events; --follow goes on.",
     "request": "The exact request of a step, rebuilt from the log.",
     "diff": "Where two requests part, and the event that caused it.",

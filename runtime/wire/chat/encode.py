@@ -61,6 +61,15 @@ def first_separator(header: EpochHeader) -> bytes:
     return b"," if header.system else b""
 
 
+def _written_by_refold(key: str, max_tokens_key: str) -> str:
+    """What is wrong with a field that is refold's own, and where it is said instead."""
+    name = "max_tokens" if key == max_tokens_key else key
+    if name not in ("model", "tools", "temperature", "max_tokens", "stop"):
+        return "is written by refold itself and cannot be set; leave it out"
+    place = "an option of the agent" + ("" if name == "stop" else " and a setting of refold.toml")
+    return f"is written by refold itself; give it as `{name}`, {place}"
+
+
 def _fields(header: EpochHeader) -> Iterator[tuple[str, Any]]:
     config = header.config
     extra = _extra(config)
@@ -69,7 +78,7 @@ def _fields(header: EpochHeader) -> Iterator[tuple[str, Any]]:
     yield "model", config.model
     for key, value in extra.items():
         if key in _OWNED or key == max_tokens_key:
-            raise ExtraRefused(key, "is written by refold itself; set it in its own field")
+            raise ExtraRefused(key, _written_by_refold(key, max_tokens_key))
         if key != QUIRKS:
             yield key, value
     if config.temperature is not None:
