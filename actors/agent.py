@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import attrs
@@ -20,7 +21,7 @@ from refold.actors.arguments import (
     check_text,
     wrong,
 )
-from refold.actors.asking import Asked, Pending, pending_of
+from refold.actors.asking import Asked, Keeper, Pending, pending_of
 from refold.actors.bodies import STOP_SECONDS, refuse_waiting_for_itself
 from refold.actors.context import Progress
 from refold.actors.kernel import (
@@ -451,14 +452,24 @@ class Agent:
     @asynccontextmanager
     async def _asking(self, entry: Draft, *, calls_off: bool) -> AsyncIterator[Asked]:
         async with self._awake() as opened:
+            say = partial(self._say, opened, entry, asked=True)
             with self._waits.on(opened.ref.actor):
-                seq = await self._say(opened, entry, asked=True)
-                try:
+                if not calls_off:
+                    seq = await say()
                     with self._waiter(seq):
                         yield Asked(seq, self._answers(opened))
+                    return
+                if opened.stopped.is_set():
+                    raise self._why()
+                keeper = Keeper(say, self._waiter, partial(self._leave, opened))
+                self._spawn(keeper.run)
+                try:
+                    said = await keeper.said()
+                    if said is None:
+                        raise self._why()
+                    yield Asked(said, self._answers(opened))
                 finally:
-                    if calls_off and not self._waiting[seq]:
-                        await self._leave(opened, seq)
+                    await keeper.leave()
 
     @contextmanager
     def _waiter(self, seq: int) -> Iterator[None]:
@@ -470,39 +481,27 @@ class Agent:
             self._waiting += Counter()  # without those that nobody waits for
 
     async def _leave(self, opened: RunningSession, seq: int) -> None:
-        """Call a prompt off, whatever ends this task: in one of its own, which no Ctrl-C tears."""
-        if self._answers(opened).over(seq) or opened.stopped.is_set():
+        """Call a prompt off for whom nobody waits any more."""
+        answers = self._answers(opened)
+        over = answers.over(seq) and answers.lasts(seq)
+        if over or self._waiting[seq] or opened.stopped.is_set():
             return
-        left = trio.Event()
-
-        @enable_ki_protection
-        async def call_off() -> None:
-            try:
-                with trio.move_on_after(LEAVE_SECONDS, shield=True):
-                    why = EndReason("aborted", reason="whoever asked has left")
-                    await self._call_off(opened, seq, why)
-            except RefoldError as error:  # the session has ended; what led here says more
-                _log.warning("prompt %d of session %s stands: %s", seq, self.session_id, error)
-            finally:
-                left.set()
-
-        self._spawn(call_off)
-        with trio.CancelScope(shield=True):  # it has a deadline of its own
-            await left.wait()
+        try:
+            with trio.move_on_after(LEAVE_SECONDS, shield=True):
+                why = EndReason("aborted", reason="whoever asked has left")
+                await self._call_off(opened, seq, why)
+        except RefoldError as error:  # the session has ended; what led here says more
+            _log.warning("prompt %d of session %s stands: %s", seq, self.session_id, error)
 
     async def _call_off(self, opened: RunningSession, seq: int, why: EndReason) -> None:
         """Take a prompt back while it is pending, or cancel its turn; durable when it returns."""
         live, loop, answers = opened.log.live, opened.loop, self._answers(opened)
-        removed: Promise[int] | None = None
         while not answers.over(seq):
             changed = self._feed.changed
             if live.answers.waits(seq):
                 made = draft(InboxRemoved((seq,), "cancelled"))
                 with suppress(RuleBroken):  # a turn has taken it meanwhile
-                    committed: Committed = await self._ending(
-                        opened, opened.log.commit(made, flush=True)
-                    )
-                    removed = committed.durable
+                    await self._ending(opened, opened.log.append(made))
             elif loop.is_for(seq):
                 break
             elif opened.stopped.is_set():
@@ -511,8 +510,8 @@ class Agent:
                 await changed.wait()
         if loop.is_for(seq):
             await loop.cancel(why)
-        if removed is not None:
-            await self._ending(opened, removed.wait())
+        if not answers.lasts(seq):  # it was taken back, by this or by somebody else
+            await self._ending(opened, opened.log.flush())
 
     async def _drop_pending(self, opened: RunningSession) -> Promise[int] | None:
         """Take everything back that is pending, and promise that this is durable."""

@@ -1,10 +1,14 @@
-"""What waits in an agent's inbox as its users see it, and a prompt that somebody waits for."""
+"""What waits in an agent's inbox as its users see it, and a prompt that is asked within a scope."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import Literal
 
 import attrs
+import trio
+from trio.lowlevel import enable_ki_protection
 
 from refold.actors.turn.prompt_wait import PromptWait
 from refold.runtime.events import InboxQueued
@@ -62,3 +66,60 @@ class Asked:
         `ActorCrashed` where the session ended before its turn did.
         """
         return await self._wait.of(self.seq)
+
+
+class Keeper:
+    """Says what is asked within a scope, and calls it off when the scope has been left.
+
+    It runs in a task of its own. The main task, in which the scope may stand, is torn out of every
+    wait by a Ctrl-C, also out of the one that would have told it what it had said. `waiter` notes
+    that somebody waits for a seq.
+    """
+
+    def __init__(
+        self,
+        say: Callable[[], Awaitable[int]],
+        waiter: Callable[[int], AbstractContextManager[None]],
+        call_off: Callable[[int], Awaitable[None]],
+    ) -> None:
+        self._say, self._waiter, self._call_off = say, waiter, call_off
+        self._saying = trio.CancelScope()
+        self._said, self._leaving, self._left = trio.Event(), trio.Event(), trio.Event()
+        self._seq: int | None = None
+        self._error: Exception | None = None
+
+    @enable_ki_protection
+    async def run(self) -> None:
+        try:
+            with self._saying:
+                self._seq = await self._say()
+            if self._seq is not None:
+                await self._keep(self._seq)
+        except Exception as error:  # noqa: BLE001 - it is for who asked
+            self._error = error
+        finally:
+            self._said.set()
+            self._left.set()
+
+    async def _keep(self, seq: int) -> None:
+        try:
+            with self._waiter(seq):
+                self._said.set()
+                await self._leaving.wait()
+        finally:
+            with trio.CancelScope(shield=True):  # it has a deadline of its own
+                await self._call_off(seq)
+
+    async def said(self) -> int | None:
+        """Where the prompt was queued, None where the runtime was left before; raises why not."""
+        await self._said.wait()
+        if self._error is not None:
+            raise self._error
+        return self._seq
+
+    async def leave(self) -> None:
+        """Have the prompt called off, or not said at all; returns when that is durable."""
+        self._saying.cancel(reason="whoever asked has left")
+        self._leaving.set()
+        with trio.CancelScope(shield=True):
+            await self._left.wait()

@@ -118,8 +118,9 @@ def add_usage(one: Usage, other: Usage) -> Usage:
 
 @attrs.frozen
 class Place:
-    """The seqs of a finished turn's `turn/start`, its `turn/end`, and the prompts it answered."""
+    """A finished turn: the seqs of its `turn/start`, its `turn/end`, and its prompts."""
 
+    turn: int
     start: int
     end: int
     prompts: tuple[int, ...]
@@ -200,7 +201,7 @@ class PromptLedger:
         if self.current is None:
             return
         turn = self.current.end(reason, seq)
-        self._places[turn.turn] = Place(turn.start_seq, turn.end_seq, turn.prompts)
+        self._places[turn.turn] = Place(turn.turn, turn.start_seq, turn.end_seq, turn.prompts)
         self._finished[turn.turn] = turn
         self._finished.pop(turn.turn - self.KEPT, None)
         self._last, self.current = self.current, None

@@ -63,20 +63,28 @@ class PromptWait:
 
     def over(self, seq: int) -> bool:
         """Whether nothing will be done for `seq` any more: it was removed, or its turn is over."""
-        live = self._opened.log.live
-        number = live.answers.turn_of(seq)
-        if number is None or live.answers.place_of(number) is None:
-            return seq in live.answers.removed
-        return not self._goes_on(live.answers.finished(number))
+        answers, place = self._opened.log.live.answers, self._place(seq)
+        if place is None:
+            return seq in answers.removed
+        return not self._goes_on(answers.finished(place.turn))
+
+    def lasts(self, seq: int) -> bool:
+        """Whether the turn that took `seq` is over and its end durable."""
+        place = self._place(seq)
+        return place is not None and place.end <= self._opened.log.live.durable_seq
+
+    def _place(self, seq: int) -> Place | None:
+        """Where the turn stands that took `seq`, once it is over."""
+        answers = self._opened.log.live.answers
+        number = answers.turn_of(seq)
+        return None if number is None else answers.place_of(number)
 
     def _finished(self, seq: int) -> Turn | None:
         """The turn that took `seq`, once its end is durable and no recovery will follow it."""
-        live = self._opened.log.live
-        number = live.answers.turn_of(seq)
-        place = None if number is None else live.answers.place_of(number)
-        if number is None or place is None or live.durable_seq < place.end:
+        place = self._place(seq)
+        if place is None or not self.lasts(seq):
             return None
-        turn = live.answers.finished(number) or self._read_turn(place)
+        turn = self._opened.log.live.answers.finished(place.turn) or self._read_turn(place)
         return None if self._goes_on(turn) else turn
 
     def _goes_on(self, turn: Turn | None) -> bool:

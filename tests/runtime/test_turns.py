@@ -112,7 +112,7 @@ def test_the_turn_in_hand_is_known_until_it_ends() -> None:
     assert (answers.place_of(1), answers.finished(1)) == (None, None)
     over = folded(*life, ended(1))
     assert over.current is None
-    assert over.place_of(1) == Place(0, 2, ())
+    assert over.place_of(1) == Place(1, 0, 2, ())
 
 
 def test_an_entry_is_answered_by_the_turn_whose_message_cites_it() -> None:
@@ -166,7 +166,7 @@ def test_a_turn_names_the_prompts_that_it_answered_in_order_and_nothing_else() -
     )
     found = [turn.prompts for n in (1, 2, 3) if (turn := answers.finished(n))]
     assert found == [(1, 0), (1, 0), (3,)]
-    assert answers.place_of(2) == Place(9, 10, (1, 0))
+    assert answers.place_of(2) == Place(2, 9, 10, (1, 0))
     assert [answers.turn_of(seq) for seq in range(4)] == [2, 2, 2, 3]
 
 
@@ -249,8 +249,8 @@ def test_the_newest_turns_are_kept_whole_and_the_place_of_every_one() -> None:
     answers = folded(*(one for n in range(1, turns + 1) for one in (started(n), ended(n))))
     kept = [n for n in range(1, turns + 1) if answers.finished(n) is not None]
     assert kept == list(range(4, turns + 1))
-    assert answers.place_of(1) == Place(0, 1, ())
-    assert answers.place_of(turns) == Place(2 * turns - 2, 2 * turns - 1, ())
+    assert answers.place_of(1) == Place(1, 0, 1, ())
+    assert answers.place_of(turns) == Place(turns, 2 * turns - 2, 2 * turns - 1, ())
 
 
 def test_a_fork_has_neither_its_parents_entries_nor_its_turns() -> None:
@@ -262,5 +262,5 @@ def test_a_fork_has_neither_its_parents_entries_nor_its_turns() -> None:
     assert (answers.turn_of(4), answers.turn_of(5), answers.place_of(2)) == (
         None,
         2,
-        Place(6, 8, (5,)),
+        Place(2, 6, 8, (5,)),
     )
