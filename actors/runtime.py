@@ -16,8 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Generic, TypeAlias, TypeVar, Unpack, get_args
+from typing import TypeAlias, Unpack, get_args
 
 import attrs
 import httpx2
@@ -28,7 +27,7 @@ from refold.actors.agent import Agent, AgentSnapshot
 from refold.actors.arguments import check_optional_text, check_seq, check_switch, is_number, wrong
 from refold.actors.ids import new_id, now_ms
 from refold.actors.kernel import open_flat_nursery, sole_error
-from refold.actors.kernel.same_run import check_in_trio, check_same_run
+from refold.actors.kernel.same_run import check_same_run
 from refold.actors.log.live_log import LogProgress
 from refold.actors.request.http_model import HttpModel, close_client, make_client
 from refold.actors.request.model import Model
@@ -37,6 +36,7 @@ from refold.actors.session_tree import Host, Recipe, SessionLife, run_session
 from refold.actors.stores import Grant, Store, open_store
 from refold.actors.turn.ask_cycles import Waits
 from refold.actors.turn.options import AgentOptions, Given, InvalidOption, parse_options
+from refold.actors.whole import Whole
 from refold.runtime.errors import Broken, InvalidArgument, Refused
 from refold.runtime.storage.errors import NotFound, SessionBusy
 from refold.runtime.storage.owners import this_process
@@ -66,7 +66,6 @@ UNDO_SECONDS = 5.0
 
 _log = logging.getLogger("refold")
 
-T = TypeVar("T")
 
 Take: TypeAlias = Callable[[], Awaitable[Grant]]
 """How an opening comes by its log."""
@@ -288,6 +287,7 @@ class Runtime:
             raise opening.refused
 
         header = opening.opened.header
+        recipe.held.update(() if continues else opening.opened.log.live.rules.inbox.pending)
 
         async def take_again() -> Grant:
             try:
@@ -301,7 +301,9 @@ class Runtime:
             return begin(take_again, None, continues=False)
 
         open_reader = partial(self.store.reader, session_id)
-        agent = Agent(opening, recipe, reopen, open_reader, self._waits, self._run)
+        agent = Agent(
+            opening, recipe, reopen, open_reader, self._waits, self._run, self._nursery.start_soon
+        )
         self._agents = [*(kept for kept in self._agents if not kept.closed), agent]
         return agent
 
@@ -455,34 +457,6 @@ def _check_arguments(
         raise InvalidArgument("park_after", "must be a number of seconds above 0, or None")
 
 
-class _Whole(AbstractAsyncContextManager[T], Generic[T]):
-    """A context whose entering and leaving no Ctrl-C cuts in two, and which loses none.
-
-    Python drops what is raised in a callback of a weak reference, and Trio keeps weak references
-    to generators: one that dies in code that is not protected may take a KeyboardInterrupt along.
-    """
-
-    def __init__(self, context: AbstractAsyncContextManager[T]) -> None:
-        self._context = context
-
-    @enable_ki_protection
-    async def __aenter__(self) -> T:
-        check_in_trio()
-        return await self._context.__aenter__()
-
-    @enable_ki_protection
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool | None:
-        try:
-            return await self._context.__aexit__(kind, error, traceback)
-        finally:
-            del self._context
-
-
 def open_runtime(
     store: str | Path | Store,
     *,
@@ -509,7 +483,7 @@ def open_runtime(
     KeyboardInterrupt or SystemExit always.
     """
     _check_arguments(store, providers, durability, park_after)
-    return _Whole(_open(store, providers, durability, park_after))
+    return Whole(_open(store, providers, durability, park_after))
 
 
 @asynccontextmanager

@@ -72,13 +72,17 @@ class Host:
 
 @attrs.frozen(eq=False)
 class Recipe:
-    """What the openings of one session have in common; `id` is the session's."""
+    """What the openings of one session have in common; `id` is the session's.
+
+    `held` are the entries that an earlier life of it left pending, until somebody lets them go.
+    """
 
     host: Host
     id: str
     given: Given
     feed: LogProgress
     listeners: list[Callable[[Chunk], None]] = attrs.field(factory=list)
+    held: set[int] = attrs.field(factory=set)
     progress_listeners: list[Callable[[Progress], None]] = attrs.field(factory=list)
 
 
@@ -224,7 +228,7 @@ async def _run_actors(
     recipe: Recipe, opening: SessionLife, grant: Grant, *, continues: bool
 ) -> None:
     header, host, given = grant.header, recipe.host, recipe.given
-    live = LiveLog(header.id, header.seed_length or 0, recipe.feed)
+    live = LiveLog(header.id, header.seed_length or 0, recipe.feed, recipe.held)
 
     def open_reader() -> LogReader:
         return host.store.reader(header.id)
