@@ -62,15 +62,21 @@ def is_number(value: object) -> TypeGuard[int | float]:
     return type(value) is int or (type(value) is float and math.isfinite(value))
 
 
+def unwrapped(function: Any) -> Any:
+    """The function that runs in the end: what is wrapped, a method's, an object's `__call__`."""
+    while isinstance(function, partial) or hasattr(function, "__wrapped__"):
+        function = function.func if isinstance(function, partial) else function.__wrapped__
+    if inspect.isroutine(function) or isinstance(function, type):
+        return function
+    return getattr(type(function), "__call__", None)  # noqa: B004 - asked for as a function
+
+
 def is_async(function: Any) -> bool:
     """Whether calling `function` gives something to await, as far as it can be told.
 
     That is an async function, what wraps one, and an object whose `__call__` is one.
     """
     try:
-        while isinstance(function, partial) or hasattr(function, "__wrapped__"):
-            function = function.func if isinstance(function, partial) else function.__wrapped__
-        called = getattr(type(function), "__call__", None)  # noqa: B004 - asked for as a function
-        return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+        return any(map(inspect.iscoroutinefunction, (function, unwrapped(function))))
     except Exception:  # noqa: BLE001 - an object may answer such questions as it likes
         return False

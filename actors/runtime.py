@@ -16,8 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Generic, TypeAlias, TypeVar, Unpack, get_args
+from typing import TypeAlias, Unpack, get_args
 
 import attrs
 import httpx2
@@ -37,6 +36,7 @@ from refold.actors.session_tree import Host, Recipe, SessionLife, run_session
 from refold.actors.stores import Grant, Store, open_store
 from refold.actors.turn.ask_cycles import Waits
 from refold.actors.turn.options import AgentOptions, Given, InvalidOption, parse_options
+from refold.actors.whole import Whole
 from refold.runtime.errors import Broken, InvalidArgument, Refused
 from refold.runtime.storage.errors import NotFound, SessionBusy
 from refold.runtime.storage.owners import this_process
@@ -66,7 +66,6 @@ UNDO_SECONDS = 5.0
 
 _log = logging.getLogger("refold")
 
-T = TypeVar("T")
 
 Take: TypeAlias = Callable[[], Awaitable[Grant]]
 """How an opening comes by its log."""
@@ -90,9 +89,7 @@ class RuntimeLeft(Refused):
     """A call that opens a session on a runtime whose block is left or about to be."""
 
     def __str__(self) -> str:
-        return (
-            "this runtime is closed; open sessions inside its `async with refold.open(...)` block"
-        )
+        return "this runtime is closed; use it inside its `async with refold.open(...)` block"
 
 
 @attrs.define(eq=False)
@@ -260,6 +257,9 @@ class Runtime:
         *,
         continues: bool,
     ) -> Agent:
+        if any(one.session == session_id and not one.ended for one in self._openings):
+            owner = self._host.owner
+            raise SessionBusy(session_id, owner.pid, owner.host, here=True)
         feed = LogProgress(self._interrupt)
         recipe = Recipe(self._host, session_id, given, feed)
 
@@ -287,6 +287,7 @@ class Runtime:
             raise opening.refused
 
         header = opening.opened.header
+        recipe.held.update(() if continues else opening.opened.log.live.rules.inbox.pending)
 
         async def take_again() -> Grant:
             try:
@@ -300,7 +301,9 @@ class Runtime:
             return begin(take_again, None, continues=False)
 
         open_reader = partial(self.store.reader, session_id)
-        agent = Agent(opening, recipe, reopen, open_reader, self._waits, self._run)
+        agent = Agent(
+            opening, recipe, reopen, open_reader, self._waits, self._run, self._nursery.start_soon
+        )
         self._agents = [*(kept for kept in self._agents if not kept.closed), agent]
         return agent
 
@@ -414,8 +417,8 @@ class Runtime:
 
     @enable_ki_protection
     async def list(self) -> list[str]:
-        """The ids of the stored sessions."""
-        check_same_run(self._run)
+        """The ids of the stored sessions; raises `RuntimeLeft` once the block is left."""
+        self._check()
         return await self.store.list()
 
 
@@ -454,33 +457,6 @@ def _check_arguments(
         raise InvalidArgument("park_after", "must be a number of seconds above 0, or None")
 
 
-class _Whole(AbstractAsyncContextManager[T], Generic[T]):
-    """A context whose entering and leaving no Ctrl-C cuts in two, and which loses none.
-
-    Python drops what is raised in a callback of a weak reference, and Trio keeps weak references
-    to generators: one that dies in code that is not protected may take a KeyboardInterrupt along.
-    """
-
-    def __init__(self, context: AbstractAsyncContextManager[T]) -> None:
-        self._context = context
-
-    @enable_ki_protection
-    async def __aenter__(self) -> T:
-        return await self._context.__aenter__()
-
-    @enable_ki_protection
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool | None:
-        try:
-            return await self._context.__aexit__(kind, error, traceback)
-        finally:
-            del self._context
-
-
 def open_runtime(
     store: str | Path | Store,
     *,
@@ -507,7 +483,7 @@ def open_runtime(
     KeyboardInterrupt or SystemExit always.
     """
     _check_arguments(store, providers, durability, park_after)
-    return _Whole(_open(store, providers, durability, park_after))
+    return Whole(_open(store, providers, durability, park_after))
 
 
 @asynccontextmanager

@@ -16,6 +16,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from refold.actors.bodies import Patience, patience
+from refold.actors.context import Progress, Setting
 from refold.actors.kernel import (
     ActorCrashed,
     ActorStopped,
@@ -27,6 +28,7 @@ from refold.actors.kernel import (
 )
 from refold.actors.log.live_log import LiveLog, LogProgress
 from refold.actors.log.log_writer import log_writer
+from refold.actors.log.seam_log import SeamLog
 from refold.actors.log.session_log import SessionLog
 from refold.actors.request.dispatch import Dispatch, Invariants
 from refold.actors.request.invariants import Clear, Evidence, InvariantViolation, Report, invariants
@@ -69,13 +71,18 @@ class Host:
 
 @attrs.frozen(eq=False)
 class Recipe:
-    """What the openings of one session have in common; `id` is the session's."""
+    """What the openings of one session have in common; `id` is the session's.
+
+    `held` are the entries that an earlier life of it left pending, until somebody lets them go.
+    """
 
     host: Host
     id: str
     given: Given
     feed: LogProgress
     listeners: list[Callable[[Chunk], None]] = attrs.field(factory=list)
+    held: set[int] = attrs.field(factory=set)
+    progress_listeners: list[Callable[[Progress], None]] = attrs.field(factory=list)
 
 
 @attrs.frozen(eq=False)
@@ -220,7 +227,7 @@ async def _run_actors(
     recipe: Recipe, opening: SessionLife, grant: Grant, *, continues: bool
 ) -> None:
     header, host, given = grant.header, recipe.host, recipe.given
-    live = LiveLog(header.id, header.seed_length or 0, recipe.feed)
+    live = LiveLog(header.id, header.seed_length or 0, recipe.feed, recipe.held)
 
     def open_reader() -> LogReader:
         return host.store.reader(header.id)
@@ -231,7 +238,9 @@ async def _run_actors(
         report = partial(host.store.report, header.id)
         evidence = Evidence(header.id, open_reader, lambda: grant.durable_seq, report)
         clearance = await _start_invariants(tree, evidence, given.invariants)
-        make = _instances(log, clearance, given, host, open_reader, recipe.listeners)
+        told = recipe.progress_listeners
+        setting = Setting(SeamLog(log, open_reader), lambda: header.name, given.state, told)
+        make = _instances(log, clearance, recipe, setting)
         source: StartSource = "startup" if live.session.header is None else "resume"
         loop = AgentLoop(log, make, source, continues=continues)
         ref = await tree.start(loop.run, spec=_LOOP)
@@ -296,12 +305,11 @@ async def _start_invariants(
 def _instances(
     log: SessionLog,
     clearance: Ref[Clear | Report] | None,
-    given: Given,
-    host: Host,
-    open_reader: Callable[[], LogReader],
-    listeners: list[Callable[[Chunk], None]],
+    recipe: Recipe,
+    setting: Setting,
 ) -> Callable[[StartSource], LoopInstance]:
     """How to make a loop instance of this session, as often as the loop is started."""
+    given, host = recipe.given, recipe.host
     mode, retries = given.invariants, Retries(given.retries)
 
     def make(source: StartSource) -> LoopInstance:
@@ -309,9 +317,9 @@ def _instances(
         seams = contained_seams(options.seams, log.session_id)
         options = attrs.evolve(options, seams=seams)
         find_model, chunks = host.find_model, given.chunks
-        dispatch = Dispatch(log, clearance, mode, find_model, chunks, retries, listeners)
+        dispatch = Dispatch(log, clearance, mode, find_model, chunks, retries, recipe.listeners)
         if log.live.sealed is not None:
             dispatch.continue_from(log.live.sealed)
-        return LoopInstance(log, dispatch, options, source, open_reader)
+        return LoopInstance(log, dispatch, options, source, setting)
 
     return make

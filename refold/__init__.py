@@ -10,15 +10,21 @@ import attrs
 
 if TYPE_CHECKING:
     from refold.actors.agent import Agent as Agent
+    from refold.actors.asking import Asked as Asked
+    from refold.actors.asking import Pending as Pending
+    from refold.actors.context import Context as Context
+    from refold.actors.context import Progress as Progress
     from refold.actors.kernel import ActorCrashed as ActorCrashed
     from refold.actors.kernel import ActorStopped as ActorStopped
     from refold.actors.log.seam_log import SeamLog as SeamLog
     from refold.actors.request.invariants import InvariantViolation as InvariantViolation
+    from refold.actors.request.script import Answer as Answer
     from refold.actors.request.script import Call as Call
     from refold.actors.request.script import Delay as Delay
     from refold.actors.request.script import End as End
     from refold.actors.request.script import Fail as Fail
     from refold.actors.request.script import Hang as Hang
+    from refold.actors.request.script import Piece as Piece
     from refold.actors.request.script import Say as Say
     from refold.actors.request.script import Script as Script
     from refold.actors.request.script import Think as Think
@@ -65,6 +71,7 @@ if TYPE_CHECKING:
     from refold.runtime.prompt_ledger import Turn as Turn
     from refold.runtime.request_header import LlmCallConfig as LlmCallConfig
     from refold.runtime.rules.inbox import KeyConflict as KeyConflict
+    from refold.runtime.turn_calls import FinishedCall as FinishedCall
     from refold.runtime.wire.providers import Provider as Provider
 
     open = open_runtime  # noqa: A001 - `refold.open` is the name
@@ -74,16 +81,20 @@ _HOMES = {
     "ActorStopped": "refold.actors.kernel",
     "Agent": "refold.actors.agent",
     "AgentOptions": "refold.actors.turn.options",
+    "Answer": "refold.actors.request.script",
+    "Asked": "refold.actors.asking",
     "Budgets": "refold.actors.turn.options",
     "Call": "refold.actors.request.script",
     "CallView": "refold.actors.turn.seams",
     "Config": "refold.runtime.config",
+    "Context": "refold.actors.context",
     "ContextMessage": "refold.runtime.events",
     "Delay": "refold.actors.request.script",
     "Deny": "refold.actors.turn.seams",
     "draft": "refold.runtime.envelope",
     "End": "refold.actors.request.script",
     "Fail": "refold.actors.request.script",
+    "FinishedCall": "refold.runtime.turn_calls",
     "Ge": "refold.actors.tools",
     "GoOn": "refold.actors.turn.seams",
     "Hang": "refold.actors.request.script",
@@ -103,6 +114,9 @@ _HOMES = {
     "open": "refold.actors.runtime",
     "Outcome": "refold.actors.tools",
     "Pattern": "refold.actors.tools",
+    "Pending": "refold.actors.asking",
+    "Piece": "refold.actors.request.script",
+    "Progress": "refold.actors.context",
     "PromptRemoved": "refold.actors.turn.prompt_wait",
     "PromptView": "refold.actors.turn.seams",
     "Provider": "refold.runtime.wire.providers",
@@ -137,7 +151,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'refold' has no attribute {name!r}")
     trio = sys.modules.get("trio")
-    if trio is not None:  # there may be a run, whose Ctrl-C an import would lose; see `_Whole`
+    if trio is not None:  # there may be a run, whose Ctrl-C an import would lose; see `Whole`
         trio.lowlevel.enable_ki_protection(__getattr__)
     home = importlib.import_module(_HOMES[name])
     found = getattr(home, "open_runtime" if name == "open" else name)

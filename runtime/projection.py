@@ -24,7 +24,12 @@ def derive_event_message(event: Event) -> Message | None:
 
     Pure, per event: no other event, clock or setting has a part in it.
     """
-    match event.data:
+    return message_of(event.data)
+
+
+def message_of(data: object) -> Message | None:
+    """The message that a surface event with this data projects to."""
+    match data:
         case UserMessage(content=content):
             return Message("user", content)
         case AssistantMessage(content=content, provenance=provenance):

@@ -19,11 +19,45 @@ class OtherRun(Refused):
         )
 
 
+@attrs.define(eq=False)
+class NoTrioRun(Refused):
+    """A runtime that is entered where no Trio runs; `loop` is what runs there, if anything."""
+
+    loop: str | None
+
+    def __str__(self) -> str:
+        where = "outside of it" if self.loop is None else f"in {self.loop}'s loop"
+        return (
+            f"refold runs on Trio and is used {where}; start the program with trio.run(main), or "
+            "in a program of asyncio use refold.from_asyncio(...)"
+        )
+
+
+def check_in_trio() -> None:
+    """Raise `NoTrioRun` where no Trio runs in this thread."""
+    try:
+        trio.lowlevel.current_trio_token()
+    except RuntimeError:
+        raise NoTrioRun("asyncio" if _in_asyncio() else None) from None
+
+
+def _in_asyncio() -> bool:
+    import asyncio  # only where it failed: it is slow to import
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 def check_same_run(run: trio.lowlevel.TrioToken) -> None:
-    """Raise `OtherRun` unless this is the Trio run `run`."""
+    """Raise `OtherRun` unless this is the Trio run `run`, `NoTrioRun` in asyncio's loop."""
     try:
         here = trio.lowlevel.current_trio_token()
     except RuntimeError:  # no Trio run at all
+        if _in_asyncio():
+            raise NoTrioRun("asyncio") from None
         raise OtherRun from None
     if here is not run:
         raise OtherRun

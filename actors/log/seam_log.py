@@ -10,11 +10,25 @@ import trio
 from refold.actors.arguments import check_seq
 from refold.actors.log.session_log import SessionLog
 from refold.actors.log.subscription import Subscription
-from refold.runtime.envelope import Draft, Event
-from refold.runtime.events import InboxQueued
+from refold.runtime.envelope import Draft, Event, Replace
+from refold.runtime.errors import InvalidArgument
+from refold.runtime.events import BUILT_IN, InboxQueued
 from refold.runtime.messages import Message
 from refold.runtime.request_header import EpochHeader
 from refold.runtime.storage.reader import LogReader
+
+PLUGIN_TYPES = frozenset(
+    {
+        *("context/message", "inbox/queued", "inbox/removed", "todo/write"),
+        *("compact/start", "compact/summary", "compact/end"),
+    }
+)
+"""The built-in types that the code of users may append."""
+
+
+def _may_write(made: Draft) -> bool:
+    own = made.type not in BUILT_IN
+    return own or made.type in PLUGIN_TYPES or isinstance(made.surface_op, Replace)
 
 
 class _UpTo:
@@ -52,11 +66,20 @@ class SeamLog:
     def append(self, *drafts: Draft, flush: bool = False) -> Awaitable[tuple[Event, ...]]:
         """Commit all drafts or none, and return the events; with `flush`, once they are durable.
 
-        `refold.draft` makes drafts. Raises `InvalidArgument` at the call for anything else; the
+        `refold.draft` makes drafts: of context, input for the inbox and its removal, the to-do
+        list, a compaction, types of one's own, and what takes the place of other nodes. Raises
+        `InvalidArgument` at the call for what refold alone writes, and for what is no draft; the
         awaitable raises the refusal of the first draft that a rule forbids (nothing of the batch
         is in the log then), and that the session has ended. Cancelled before the drafts are on
         their way, nothing was appended; after that the events stand.
         """
+        for made in drafts:
+            if type(made) is Draft and not _may_write(made):
+                raise InvalidArgument(
+                    "what is appended",
+                    f"is of the type {made.type}, which refold alone writes; a tool or seam may "
+                    f"append {', '.join(sorted(PLUGIN_TYPES))}, types of its own, and replacements",
+                )
         return self._log.append(*drafts, flush=flush)
 
     async def flush(self) -> int:

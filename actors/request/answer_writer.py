@@ -18,13 +18,13 @@ from refold.actors.log.session_log import SessionLog, StepBoundary
 from refold.actors.request.model import Stream
 from refold.runtime.envelope import Draft, InBatch, draft
 from refold.runtime.events import AssistantChunk, AssistantMessage, LlmRetry
-from refold.runtime.messages import Provenance
+from refold.runtime.messages import Block, Provenance, ReasoningBlock, TextBlock
 from refold.runtime.request_header import EpochHeader
 from refold.runtime.stream.assembler import Assembler
 from refold.runtime.stream.chunk_logging import ChunkLogging, Trace
 from refold.runtime.stream.chunk_order import ChunkOrder
 from refold.runtime.stream.chunks import Chunk, FinishKind
-from refold.runtime.stream.failures import Failure
+from refold.runtime.stream.failures import Failure, LlmFailure
 
 _log = logging.getLogger("refold")
 
@@ -105,8 +105,14 @@ class AnswerWriter:
         return [draft(AssistantChunk(turn, step, chunk)) for chunk in self._held]
 
     async def finish(self) -> Answer:
-        """Append the finished message, citing its chunks."""
+        """Append the finished message, citing its chunks.
+
+        Raises `LlmFailure`, EMPTY_RESPONSE, for an answer that says nothing and calls nothing; one
+        of thoughts alone says nothing. What the limit or the filter of a server cut is no such.
+        """
         whole = self._assembler.finished()
+        if whole.finish in ("stop", "tool-calls") and not any(map(_says_something, whole.content)):
+            raise LlmFailure(Failure("EMPTY_RESPONSE", _EMPTY))
         provenance = attrs.evolve(self._provenance, replay_state=whole.replay_state)
         message = AssistantMessage(
             self._boundary.turn, self._boundary.step, whole.content, provenance, whole.usage
@@ -137,3 +143,15 @@ class AnswerWriter:
         chunks = self._held_drafts()
         cited: list[int | InBatch] = [*self._logged, *map(InBatch, range(len(chunks)))]
         await self._log.append(*chunks, draft(message, cites=cited or None))
+
+
+def _says_something(block: Block) -> bool:
+    match block:
+        case TextBlock(text):
+            return bool(text.strip())
+        case ReasoningBlock():
+            return False
+    return True
+
+
+_EMPTY = "the model answered nothing; ask again or use another model"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ssl
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Literal, TypeAlias
@@ -17,13 +18,8 @@ import httpx2
 import trio
 
 from refold.runtime.stream.chunks import Chunk
-from refold.runtime.stream.error_body import parsed, plain, without
-from refold.runtime.stream.failures import (
-    Failure,
-    LlmFailure,
-    failure_from_error,
-    failure_from_response,
-)
+from refold.runtime.stream.error_body import plain, without
+from refold.runtime.stream.failures import Failure, LlmFailure, failure_from_response
 from refold.runtime.wire.format import StreamDecoder
 
 LINGER_SECONDS = 0.5
@@ -31,6 +27,11 @@ LINGER_SECONDS = 0.5
 
 ERROR_SECONDS = 5.0
 ERROR_BYTES = 65536
+
+GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
+
+NO_CONTENT = (204, 205, 304)
+"""Statuses of a success that can hold no answer."""
 
 Phase: TypeAlias = Literal["connect", "silence"]
 
@@ -92,19 +93,22 @@ class HttpStream:
     ) -> None:
         self._response = response
         self._bytes = response.aiter_raw()
+        packed = response.headers.get("content-encoding", "identity").strip().lower()
+        # Some servers compress although they are asked not to.
+        self._unpack = zlib.decompressobj(GZIP_OR_ZLIB) if packed in ("gzip", "deflate") else None
         self._deadlines = deadlines
         self._key = key
         self._decoder = decoder
 
     async def check(self) -> None:
-        """Raise the `LlmFailure` of a response that is no stream.
+        """Raise the `LlmFailure` of a response that can hold no answer.
 
-        What an error says is read for at most `ERROR_SECONDS` and about `ERROR_BYTES`.
+        A success is judged by what it holds and not by its name: see `receive`. What an error says
+        is read for at most `ERROR_SECONDS` and about `ERROR_BYTES`.
         """
-        kind = self._response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if not self._response.is_success or kind in ("application/json", "text/html"):
+        if not self._response.is_success or self._response.status_code in NO_CONTENT:
             said = await self._excerpt()
-            raise LlmFailure(_refusal(self._deadlines.url, self._response, kind, said, self._key))
+            raise LlmFailure(_refusal(self._deadlines.url, self._response, said, self._key))
 
     async def receive(self) -> list[Chunk]:
         """The next chunks, or [] once the answer is complete; raises `LlmFailure`.
@@ -122,7 +126,7 @@ class HttpStream:
                 suppress(StopAsyncIteration, httpx2.TransportError),
             ):
                 data = await anext(self._bytes)
-            chunks = self._decoder.feed(data) if data else self._decoder.close()
+            chunks = self._decoder.feed(self._plain(data)) if data else self._decoder.close()
             if chunks:
                 return chunks
         return []
@@ -151,30 +155,32 @@ class HttpStream:
             scope.cancel()
             await self._drain()
 
+    def _plain(self, data: bytes) -> bytes:
+        try:
+            return data if self._unpack is None else self._unpack.decompress(data)
+        except zlib.error:
+            problem = f"{self._deadlines.url} sent packed bytes that cannot be unpacked"
+            raise LlmFailure(Failure("MALFORMED_RESPONSE", problem)) from None
+
     async def _excerpt(self) -> bytes:
         seen = b""
-        with trio.move_on_after(ERROR_SECONDS), suppress(httpx2.TransportError):
+        with trio.move_on_after(ERROR_SECONDS), suppress(httpx2.TransportError, LlmFailure):
             async for data in self._bytes:
-                seen += data
+                seen += self._plain(data)
                 if len(seen) >= ERROR_BYTES:
                     break
         return seen.replace(self._key.encode(), b"[removed]") if self._key else seen
 
 
-def _refusal(
-    url: str, response: httpx2.Response, kind: str, said: bytes, key: str | None
-) -> Failure:
+def _refusal(url: str, response: httpx2.Response, said: bytes, key: str | None) -> Failure:
     status = response.status_code
     if response.has_redirect_location:
         to = without(key, plain(response.headers["location"]))
         return Failure("INVALID_REQUEST", f"{url} has moved; set the base URL to {to}", status)
-    if not response.is_success:
-        return failure_from_response(status, response.headers, said, time.time(), key)
-    body = parsed(said)
-    if isinstance(body, dict) and body.get("error"):
-        return failure_from_error(body, key)
-    problem = f"{url} sent {kind} and no stream of events; check the base URL"
-    return Failure("MALFORMED_RESPONSE", f"{problem}: {plain(said[:200].decode(errors='replace'))}")
+    if status in NO_CONTENT:
+        problem = f"{url} sent no answer (HTTP {status}); check the base URL"
+        return Failure("MALFORMED_RESPONSE", problem, status)
+    return failure_from_response(status, response.headers, said, time.time(), key)
 
 
 def transport_failure(url: str, error: httpx2.TransportError) -> LlmFailure:

@@ -30,9 +30,11 @@ class Retries:
     def delay(self, attempt: int, failure: Failure) -> float | None:
         """Seconds to wait after the `attempt`-th failure (from 1); None to give up.
 
-        Failures that asking again cannot mend, such as a wrong key or a spent quota, are given up.
+        Failures that asking again cannot mend, such as a wrong key or a spent quota, are given up;
+        an empty answer is asked for once more: it was paid for.
         """
-        if attempt > self.limit or failure.code not in RETRYABLE:
+        limit = min(self.limit, 1) if failure.code == "EMPTY_RESPONSE" else self.limit
+        if attempt > limit or failure.code not in RETRYABLE:
             return None
         if failure.retry_after_ms is not None:
             wished = failure.retry_after_ms / 1000

@@ -6,19 +6,22 @@ It speaks the same chunks as a real provider and needs no network, no key and no
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from difflib import get_close_matches
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import attrs
 import orjson
 import trio
 from attrs.validators import ge
 
-from refold.actors.bodies import call_plainly
+from refold.actors.arguments import wrong
+from refold.actors.bodies import call_plainly, run_body
 from refold.actors.request.model import Pass, admit
-from refold.runtime.errors import Refused
+from refold.runtime.errors import InvalidArgument, Refused
 from refold.runtime.json import encode
 from refold.runtime.messages import ReasoningBlock, TextBlock, ToolCallBlock
 from refold.runtime.prefix import common_prefix
@@ -35,15 +38,21 @@ from refold.runtime.stream.chunks import (
     Usage,
     UsageChunk,
 )
-from refold.runtime.stream.failures import Failure, LlmFailure
+from refold.runtime.stream.failures import LASTING, RETRYABLE, Failure, LlmFailure
 from refold.runtime.wire.chat import CHAT
 from refold.runtime.wire.format import WireFormat
 
 BYTES_PER_TOKEN = 4
 
 
+class Piece:
+    """A piece of an answer: `Say`, `Think`, `Call`, `Delay`, `Hang`, `Fail` or `End`."""
+
+    __slots__ = ()
+
+
 @attrs.frozen
-class Say:
+class Say(Piece):
     """A text block, streamed in about `pieces` deltas."""
 
     text: str
@@ -51,7 +60,7 @@ class Say:
 
 
 @attrs.frozen
-class Think:
+class Think(Piece):
     """A reasoning block, streamed in about `pieces` deltas."""
 
     text: str
@@ -59,7 +68,7 @@ class Think:
 
 
 @attrs.frozen
-class Call:
+class Call(Piece):
     """A tool call; text as `arguments` is sent as it is, so that it may be bad JSON.
 
     Without an `id` one is derived from the request, so it is the same whenever that is sent.
@@ -79,49 +88,67 @@ class Call:
 
 
 @attrs.frozen
-class Delay:
+class Delay(Piece):
     """Silence for some seconds of Trio's clock, which is virtual in tests."""
 
     seconds: float
 
 
 @attrs.frozen
-class Hang:
+class Hang(Piece):
     """Silence until cancelled."""
 
 
 @attrs.frozen
-class Fail:
-    """The answer breaks off here with this failure; its codes are those of a server's failures."""
+class Fail(Piece):
+    """The answer breaks off here with this failure, as a server's does.
 
-    code: str
+    Raises `InvalidArgument` for a code that no failure has.
+    """
+
+    code: str = attrs.field(validator=lambda _self, _field, code: _check_code(code))
     message: str = "the script says so"
     status: int | None = None
     retry_after_ms: int | None = None
 
 
 @attrs.frozen
-class End:
+class End(Piece):
     """The finish to report in place of the natural one, such as `max-tokens`."""
 
     kind: FinishKind
 
 
-Piece: TypeAlias = Say | Think | Call | Delay | Hang | Fail | End
-Answer: TypeAlias = Piece | Sequence[Piece]
-Answers: TypeAlias = Sequence[Answer] | Callable[[Any], Answer]
+def _check_code(code: object) -> None:
+    known = sorted(RETRYABLE | LASTING)
+    if type(code) is not str:
+        raise wrong("the code of a Fail", f"one of {', '.join(known)}", code)
+    if code not in known:
+        close = get_close_matches(code.upper(), known, n=1)
+        meant = f"did you mean {close[0]}? The" if close else "the"
+        raise InvalidArgument(
+            "the code of a Fail", f"cannot be {code!r}; {meant} codes are {', '.join(known)}"
+        )
+
+
+Answer: TypeAlias = str | Piece | Sequence[str | Piece]
+"""What a script answers to one request: text, a piece, or several of these."""
+
+Answers: TypeAlias = Sequence[Answer] | Callable[[Any], Answer | Awaitable[Answer]]
+"""A script's answers in their order, or a function, plain or async, from a body to an answer."""
 
 
 @attrs.define(eq=False)
 class ScriptExhausted(Refused):
     """A request for which the script has no answer left."""
 
+    name: str
     answers: int
 
     def __str__(self) -> str:
         return (
             f"the script ends after {self.answers} and request {self.answers + 1} has no answer; "
-            "add one, or give a function that answers every request"
+            f"add one to Script(..., name={self.name!r}), or give it a function that answers each"
         )
 
 
@@ -129,14 +156,25 @@ class ScriptExhausted(Refused):
 class Script:
     """A model that answers its n-th request with the n-th of `answers`, or by calling them.
 
-    A function is given the parsed body of each request and returns an answer: one piece or
-    several. `bodies` records every request as it was received. Usage is computed from the bytes:
-    four make a token, and what a body has in common with the one before it counts as cached.
+    A function, plain or async, is given the parsed body of each request and returns an answer:
+    text, a piece, or several of these. `bodies` records every request as it was received. Usage is
+    computed from the bytes: four make a token, and what a body has in common with the one before it
+    counts as cached. Raises `InvalidArgument` for what is no answer, at once or, of a function, at
+    its request.
     """
 
     answers: Answers
     name: str = attrs.field(default="script", kw_only=True)
     bodies: list[bytes] = attrs.field(factory=list, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        given: object = self.answers
+        if callable(given):
+            return
+        if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+            raise wrong("the answers of a Script", "a list of answers or a function", given)
+        for number, answer in enumerate(given, 1):
+            _pieces(answer, number)
 
     @property
     def provider_name(self) -> str:
@@ -151,18 +189,33 @@ class Script:
         """Begin the answer to `body`; raises `ScriptExhausted`, and `NotAdmitted` as any model."""
         await trio.lowlevel.checkpoint()
         admit(clearance, self.provider_name, body)
-        answer = self._answer(body)
+        answer, number = self._answer(body), len(self.bodies) + 1
         previous = self.bodies[-1] if self.bodies else b""
         self.bodies.append(body)
-        pieces = tuple(answer) if isinstance(answer, Sequence) else (answer,)
-        yield ScriptStream(_play(pieces, body, previous))
+        if inspect.isawaitable(answer):
+            awaited = answer  # of the narrower type
+            answer = await run_body(lambda: awaited, f"the script {self.name!r}")
+        yield ScriptStream(_play(_pieces(answer, number), body, previous))
 
-    def _answer(self, body: bytes) -> Answer:
+    def _answer(self, body: bytes) -> object:
         if callable(self.answers):
             return call_plainly(partial(self.answers, orjson.loads(body)))
         if len(self.bodies) >= len(self.answers):
-            raise ScriptExhausted(len(self.answers))
+            raise ScriptExhausted(self.name, len(self.answers))
         return self.answers[len(self.bodies)]
+
+
+def _pieces(answer: object, number: int) -> tuple[Piece, ...]:
+    """The pieces of the answer to the request with this number; raises `InvalidArgument`."""
+    several = isinstance(answer, Sequence) and not isinstance(answer, str | bytes)
+    pieces: list[Piece] = []
+    for given in cast("Sequence[object]", answer) if several else (answer,):
+        if not isinstance(given, str | Piece):
+            name = f"a script's answer to request {number}"
+            wanted = "text, Say, Think, Call, Delay, Hang, Fail, End, or a list of these"
+            raise wrong(name, wanted, given)
+        pieces.append(Say(given) if isinstance(given, str) else given)
+    return tuple(pieces)
 
 
 @attrs.define(eq=False)
@@ -202,7 +255,7 @@ def _play(
                 index += 1
             case End():
                 kind = piece.kind
-            case _:
+            case Delay() | Hang() | Fail():
                 yield piece
     yield UsageChunk(_usage(pieces, body, previous))
     yield Finish(FinishReason(kind))

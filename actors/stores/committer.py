@@ -241,7 +241,7 @@ class LocalGrant:
         self.durability: Durability = log.header.level
         self._log, self._committer = log, committer
         self._next_seq = log.next_seq
-        self._progress = Progress(log.next_seq - 1, log.durable_seq)
+        self._durable_seq = log.durable_seq
         self._watcher: Callable[[Progress], None] | None = None
         self._failure: Broken | None = None
         self._released = False
@@ -265,7 +265,7 @@ class LocalGrant:
 
     @property
     def durable_seq(self) -> int:
-        return self._progress.durable_seq
+        return self._durable_seq
 
     def events(self, earlier: Collection[str]) -> Iterator[Event]:
         return (decode_line(record.encoded) for record in self._log.records.since_step(earlier))
@@ -289,14 +289,14 @@ class LocalGrant:
         target = self._next_seq - 1
         power = self.durability == "power"
         self._committer.submit(Work(self._log, self._deliver, sync=power))
-        await self._until(lambda: self._progress.durable_seq >= target or self._failure is not None)
+        await self._until(lambda: self._durable_seq >= target or self._failure is not None)
         self._check()
-        if self._progress.durable_seq < target:
+        if self._durable_seq < target:
             reason = f"a sync did not finish within {SYNC_SECONDS:g} s"
-            self._failure = LogFailed(self.header.id, reason, self._progress.durable_seq)
+            self._failure = LogFailed(self.header.id, reason, self._durable_seq)
             self._wake()
             raise self._failure
-        return self._progress.durable_seq
+        return self._durable_seq
 
     def watch(self, callback: Callable[[Progress], None]) -> None:
         self._watcher = callback
@@ -325,12 +325,12 @@ class LocalGrant:
                 return
 
     def _deliver(self, outcome: Outcome) -> None:
-        durable = outcome.durable_seq if self.durability == "power" else outcome.written_seq
-        self._progress = Progress(outcome.written_seq, durable)
+        power = self.durability == "power"
+        self._durable_seq = outcome.durable_seq if power else outcome.written_seq
         self._failure = self._failure or outcome.failure
         self._closed = self._closed or outcome.closed
         if self._watcher is not None:
-            self._watcher(self._progress)
+            self._watcher(Progress(outcome.written_seq, self._durable_seq))
         self._wake()
 
     def _wake(self) -> None:

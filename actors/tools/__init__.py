@@ -5,12 +5,13 @@ from __future__ import annotations
 from refold.actors.tools.argument_bounds import Ge, Le, MaxLen, MinLen, Pattern
 from refold.actors.tools.definition import DuplicateTool, Tool, as_tool, collect, tool
 from refold.actors.tools.output import Outcome
-from refold.actors.tools.run import Abandoned, run_tool
+from refold.actors.tools.run import Abandoned, CallPlace, run_tool
 from refold.actors.tools.schema import BadArguments, InvalidTool, schema_of
 
 __all__ = [
     "Abandoned",
     "BadArguments",
+    "CallPlace",
     "DuplicateTool",
     "Ge",
     "InvalidTool",

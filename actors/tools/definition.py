@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overloa
 
 import attrs
 
+from refold.actors.context import context_parameters
 from refold.actors.tools.schema import InvalidTool, schema_of
 from refold.runtime.errors import Refused
 from refold.runtime.request_header import ToolSchema
@@ -57,6 +58,13 @@ class Tool:
     parallel: bool = False
     timeout: float = 60.0
     max_output: int = 50_000
+    contexts: tuple[str, ...] = attrs.field(
+        default=attrs.Factory(lambda self: context_parameters(self.body), takes_self=True),
+        init=False,
+        repr=False,
+        eq=False,
+    )
+    """The parameters of `body` that are given a `Context`."""
 
     @property
     def name(self) -> str:
@@ -166,7 +174,7 @@ def _qualified(fn: Callable[..., Any]) -> str:
 
 def as_tool(value: Tool | Callable[..., Any]) -> Tool:
     """`value` itself where it is a tool, else the tool made of it; raises `InvalidTool`."""
-    return value if isinstance(value, Tool) else tool(value)
+    return value if isinstance(value, Tool) else tool()(value)  # None is no function either
 
 
 def collect(tools: Sequence[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:

@@ -7,6 +7,8 @@ result, also one that does not stop when it is told to.
 from __future__ import annotations
 
 import inspect
+import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,8 +16,13 @@ import attrs
 import trio
 
 from refold.actors.bodies import DidNotStop, Escaped, call_plainly, run_body
+from refold.actors.context import Context
+from refold.actors.tools.argument_shapes import BadArguments
 from refold.actors.tools.definition import Tool
 from refold.actors.tools.output import Outcome, bounded, described, failure, message_of, shown
+from refold.runtime.messages import text_of
+
+_log = logging.getLogger("refold")
 
 
 @attrs.define
@@ -28,13 +35,26 @@ class Abandoned:
     count: int = 0
 
 
+@attrs.frozen
+class CallPlace:
+    """Which call a body runs for: in the words of the program's log, and as its `Context`.
+
+    `context` is made in the task and under the deadline of the call.
+    """
+
+    session: str
+    call_id: str
+    context: Callable[[], Context]
+
+
 async def run_tool(
-    tool: Tool, arguments: str, abandoned: Abandoned | None = None, *, session: str = "-"
+    tool: Tool, arguments: str, abandoned: Abandoned | None = None, place: CallPlace | None = None
 ) -> Outcome:
-    """Call `tool` with the raw argument text of a model; `session` is for the words of a warning.
+    """Call `tool` with the raw argument text of a model; without a `place` none gets a context.
 
     A failure is an outcome with `is_error` and one of the codes BAD_ARGUMENTS, TOOL_FAILED,
-    TOOL_TIMEOUT, ABORTED and INVALID_TOOL_OUTPUT; only a KeyboardInterrupt is raised. A
+    TOOL_TIMEOUT, ABORTED and INVALID_TOOL_OUTPUT; only a KeyboardInterrupt is raised. What code of
+    users did wrong is logged as a warning, an exception with its traceback. A
     cancellation from outside reaches the body and leaves as the body lets it out, inside a group
     too; without an await in the body there is no checkpoint. A body that has not ended
     `STOP_SECONDS` after its timeout or cancellation is left behind, and the outcome says so, also
@@ -46,6 +66,8 @@ async def run_tool(
     try:
         keywords = tool.read(arguments)
     except Exception as error:  # noqa: BLE001 - classes of users run while arguments are read
+        if not isinstance(error, BadArguments):
+            _warn(tool, place, "could not read its arguments", error)
         return failure("BadArguments", "BAD_ARGUMENTS", message_of(error))
     value: object = None
     scope = trio.move_on_after(tool.timeout)
@@ -53,13 +75,27 @@ async def run_tool(
     # the handler has to stand around it.
     try:
         with scope:
-            name = f"tool {tool.name!r} of session {session}"
-            value = await _call(tool, keywords, abandoned or Abandoned(), name)
+            value = await _call(tool, keywords, abandoned or Abandoned(), place)
     except DidNotStop as left:
         return _did_not_stop(tool, left, timed_out=scope.cancel_called)
     except Exception as error:  # noqa: BLE001 - every error of a body is a result
-        return _timed_out(tool, error) if scope.cancel_called else _failed(error)
-    return _timed_out(tool) if scope.cancelled_caught else bounded(shown(value), tool.max_output)
+        raised = error.__cause__ if isinstance(error, Escaped) and error.__cause__ else error
+        _warn(tool, place, "failed", raised)
+        return _timed_out(tool, error) if scope.cancel_called else _failed(raised)
+    if scope.cancelled_caught:
+        return _timed_out(tool)
+    outcome = shown(value)
+    if outcome.is_error:
+        _warn(tool, place, f"returned what no model can be shown: {text_of(outcome.content)}")
+    return bounded(outcome, tool.max_output)
+
+
+def _warn(
+    tool: Tool, place: CallPlace | None, what: str, error: BaseException | None = None
+) -> None:
+    session, call_id = ("-", "-") if place is None else (place.session, place.call_id)
+    words = "tool %r %s in call %s of session %s"
+    _log.warning(words, tool.name, what, call_id, session, exc_info=error)
 
 
 _THREADS = 40
@@ -78,7 +114,11 @@ def _threads() -> trio.CapacityLimiter:
         return made
 
 
-async def _call(tool: Tool, keywords: dict[str, Any], abandoned: Abandoned, name: str) -> Any:
+async def _call(
+    tool: Tool, keywords: dict[str, Any], abandoned: Abandoned, place: CallPlace | None
+) -> Any:
+    if tool.contexts and place is not None:
+        keywords = {**keywords, **dict.fromkeys(tool.contexts, place.context())}
     if tool.isolation == "thread":
         return await _call_in_thread(tool, keywords, abandoned)
     value = call_plainly(partial(tool.body, **keywords))
@@ -91,7 +131,8 @@ async def _call(tool: Tool, keywords: dict[str, Any], abandoned: Abandoned, name
     def late() -> None:
         abandoned.count += 1
 
-    return await run_body(body, name, late)
+    session = "-" if place is None else place.session
+    return await run_body(body, f"tool {tool.name!r} of session {session}", late)
 
 
 async def _call_in_thread(tool: Tool, keywords: dict[str, Any], abandoned: Abandoned) -> Any:
@@ -132,7 +173,5 @@ def _did_not_stop(tool: Tool, left: DidNotStop, *, timed_out: bool) -> Outcome:
 
 
 def _failed(error: BaseException) -> Outcome:
-    if isinstance(error, Escaped) and error.__cause__ is not None:
-        error = error.__cause__
     name, message = described(error)
     return failure(name, "TOOL_FAILED", message)

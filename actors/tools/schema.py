@@ -11,7 +11,9 @@ from typing import Any
 
 import orjson
 
+from refold.actors.context import is_context
 from refold.actors.tools.argument_shapes import BadArguments
+from refold.actors.tools.results import SHOWN, unshowable
 from refold.actors.tools.type_hints import Field, InvalidTool, Place, hints_of, object_of
 from refold.runtime.json import Json
 
@@ -42,22 +44,53 @@ def _parse(text: str) -> object:
 
 def _parameters(fn: Callable[..., Any]) -> Iterator[Field]:
     at = Place(_name_of(fn))
-    if not (inspect.isfunction(fn) or inspect.ismethod(fn)):
-        raise at.refusal("is no function; write a `def` with type hints that calls it")
+    problem = _problem(fn)
+    if problem is not None:
+        raise at.refusal(problem)
     hints, docs = hints_of(fn, at), _parameter_docs(inspect.getdoc(fn) or "")
+    never = unshowable(hints.get("return", Any))
+    if never is not None:
+        raise at.refusal(f"returns {never}, which no model can be shown; return {SHOWN}")
     for name, parameter in inspect.signature(fn).parameters.items():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise at.field(name).refusal(
                 "cannot be passed by name, as a model passes everything; "
                 "declare each argument as a plain parameter"
             )
+        if is_context(hints.get(name)):
+            continue
         required = parameter.default is parameter.empty
         yield Field(name, hints.get(name, parameter.empty), required, docs.get(name))
 
 
+def _problem(fn: Any) -> str | None:
+    """Why no tool can be made of `fn`, whatever its hints say."""
+    match fn:
+        case type():
+            return "is a class and is no function; write a `def` with type hints that makes one"
+        case staticmethod():
+            return "is a staticmethod; write @staticmethod above @tool, not below"
+        case classmethod():
+            bound = f"refold.tool({fn.__qualname__})"
+            return f"is a classmethod; make the tool of a bound one, as in {bound}"
+    if inspect.isroutine(fn) and not (inspect.isfunction(fn) or inspect.ismethod(fn)):
+        return "is built in and is no function; write a `def` with type hints that calls it"
+    if not (inspect.isfunction(fn) or inspect.ismethod(fn)):
+        return "is no function; write a `def` with type hints that calls it"
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        return "yields; return one value, and tell what comes meanwhile by refold.Context.progress"
+    names = list(inspect.signature(fn).parameters)
+    if fn.__name__ == "<lambda>" and names:
+        return "is a lambda and has no type hints; write a `def` with type hints"
+    if names[:1] == ["self"] and "self" not in fn.__annotations__:
+        bound = f"refold.tool(obj.{fn.__name__})"
+        return f"is a method of no object; make the tool of a bound one, as in {bound}"
+    return None
+
+
 def _name_of(fn: Callable[..., Any]) -> str:
     try:
-        return f"{fn.__module__}.{fn.__qualname__}"
+        return ".".join(filter(None, (getattr(fn, "__module__", None), fn.__qualname__)))
     except Exception:  # noqa: BLE001 - anything may be given for a function
         return f"a value of type {type(fn).__name__}"
 

@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any
 
 from refold.actors.arguments import is_async, wrong
-from refold.runtime.errors import InvalidArgument
+from refold.actors.context import context_parameters
+from refold.runtime.errors import InvalidArgument, RefoldError
 
 _GIVEN: Mapping[str, tuple[str, ...]] = {
     "session_start": ("log", "source"),
@@ -44,7 +45,13 @@ def check_seams(kind: str, given: object) -> tuple[Callable[..., Any], ...]:
     if not isinstance(given, list | tuple):
         raise wrong(kind, "a tuple of async functions, such as (mine,)", given)
     for seam in given:
-        problem = _problem(seam) or _misfit(kind, seam)
+        try:
+            problem = _problem(seam) or _misfit(kind, seam)
+        except RefoldError:
+            raise
+        except Exception as error:  # an object may answer questions as it likes
+            problem = f"{type(seam).__name__}, which fails when it is looked at"
+            raise InvalidArgument(kind, f"holds {problem}") from error
         if problem is not None:
             raise InvalidArgument(kind, f"holds {problem}")
     return tuple(given)
@@ -69,12 +76,13 @@ def _misfit(kind: str, seam: Callable[..., Any]) -> str | None:
         signature = inspect.signature(seam, follow_wrapped=False)
     except (TypeError, ValueError):  # some callables do not tell
         return None
+    contexts = dict.fromkeys(context_parameters(seam))
     try:
-        signature.bind(*given)
+        signature.bind(*given, **contexts)
     except TypeError:
         return (
             f"{name_of(seam)}, which cannot be called with what a seam of this kind is given, "
-            f"({', '.join(given)})"
+            f"({', '.join(given)}), and a refold.Context by name where a parameter is annotated so"
         )
     return None
 

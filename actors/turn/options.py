@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, TypedDict, cast, get_args
 
 import attrs
@@ -19,7 +20,7 @@ from refold.actors.turn.seams import Seams
 from refold.runtime import typed_json
 from refold.runtime.envelope import draft
 from refold.runtime.errors import NotLosslessJson, RefoldError, Refused
-from refold.runtime.json import Json
+from refold.runtime.json import Json, check
 from refold.runtime.prompt_ledger import Tally
 from refold.runtime.request_header import EpochHeader, LlmCallConfig, RequestHeader, ToolSchema
 from refold.runtime.stream.chunk_logging import ChunkLogging
@@ -51,8 +52,9 @@ class AgentOptions(TypedDict, total=False):
     `model` is PROVIDER/MODEL; `extra` are body fields of that provider, logged like the rest.
     `chunks` says how much of the stream is logged, `invariants` how requests are checked,
     `retries` how often a failed request is sent again (default 5), and `budgets` what one turn
-    may take. On resume and fork, what is not given
-    comes from the folded header; tools and seams are code and are given again.
+    may take. `state` is JSON that tools and seams find as `Context.state`; it is not logged. On
+    resume and fork, what is not given comes from the folded header; tools, seams and state are
+    given again.
     """
 
     model: str
@@ -67,6 +69,7 @@ class AgentOptions(TypedDict, total=False):
     invariants: Invariants
     retries: int
     budgets: Budgets
+    state: Mapping[str, Any]
 
 
 @attrs.frozen
@@ -117,6 +120,7 @@ class Given:
     chunks: ChunkLogging
     invariants: Invariants
     retries: int
+    state: Mapping[str, Any]
 
     def over(self, folded: EpochHeader | None, find: Callable[[str], Provider | None]) -> Options:
         """What the agent is made of: what was said over the folded header.
@@ -258,6 +262,22 @@ def _budgets(name: str, value: object) -> Budgets:
     return value
 
 
+def _state(name: str, value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise _cannot_be(name, value, "a dict of JSON")
+    plain = _thawed(value)
+    check(plain, f"$.{name}")
+    state: Mapping[str, Any] = Json.of(plain).value
+    return state
+
+
+def _thawed(value: Any) -> Any:
+    """Read-only JSON as the encoder takes it; the state of another context is some."""
+    if isinstance(value, Mapping):
+        return {key: _thawed(item) for key, item in value.items()}
+    return [_thawed(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def _retries(name: str, value: object) -> int:
     if _integer(name, value) < 0:
         raise InvalidOption(name, "must be at least 0")
@@ -286,6 +306,7 @@ _READERS: Mapping[str, Callable[[str, object], object]] = {
     "invariants": _one_of(Invariants),
     "retries": _retries,
     "budgets": _budgets,
+    "state": _state,
 }
 
 _UNSAID: Mapping[str, Any] = {
@@ -296,4 +317,5 @@ _UNSAID: Mapping[str, Any] = {
     "chunks": "coalesced",
     "invariants": "enforce",
     "retries": 5,
+    "state": MappingProxyType({}),
 }

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial, wraps
+from functools import partial
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, Literal, Self, TypeAlias, cast
 
@@ -19,6 +19,7 @@ import attrs
 import trio
 
 from refold.actors.bodies import DidNotStop, run_body
+from refold.actors.context import Context, context_parameters
 from refold.actors.log.seam_log import SeamLog
 from refold.actors.log.session_log import Claim
 from refold.actors.tools import Outcome
@@ -37,6 +38,7 @@ StartSource: TypeAlias = Literal["startup", "resume", "clear", "compact"]
 class PromptView:
     """What `prompt_submit` sees: a pending entry that is due; nothing is claimed yet."""
 
+    session: str
     turn: int
     queued_seq: int
     content: tuple[Block, ...]
@@ -64,6 +66,7 @@ class StepView:
     """What `pre_step` sees: the step that is about to open, and the log it may append to."""
 
     log: SeamLog
+    session: str
     turn: int
     system: str
     tools: tuple[ToolSchema, ...]
@@ -75,6 +78,7 @@ class StepView:
 class CallView:
     """What the tool seams see of one call; `arguments` is the model's raw text."""
 
+    session: str
     turn: int
     step: int
     call_id: str
@@ -94,6 +98,7 @@ class TurnView:
     """What the seams at a step's end see; `going_on` is what happens if none of them objects."""
 
     log: SeamLog
+    session: str
     turn: int
     step: int
     message: AssistantMessage
@@ -112,20 +117,48 @@ class Stop:
     """A `turn_continuation` verdict: end the turn, unless steering has come meanwhile."""
 
 
-SessionStart: TypeAlias = Callable[[SeamLog, StartSource], Awaitable[None]]
-PromptSubmit: TypeAlias = Callable[[PromptView], Awaitable[Submit | Reject | None]]
-SessionPrefix: TypeAlias = Callable[[SeamLog], Awaitable[Sequence[Message]]]
-PreStep: TypeAlias = Callable[[StepView], Awaitable[None]]
-RequestSeam: TypeAlias = Callable[[LlmCallConfig], Awaitable[LlmCallConfig]]
-PreTool: TypeAlias = Callable[[CallView], Awaitable[Deny | None]]
-PostTool: TypeAlias = Callable[[CallView, Outcome], Awaitable[Outcome]]
-TurnContinuation: TypeAlias = Callable[[TurnView], Awaitable[GoOn | Stop | None]]
-TurnStop: TypeAlias = Callable[[TurnView], Awaitable[bool]]
+SessionStart: TypeAlias = (
+    Callable[[SeamLog, StartSource], Awaitable[None]]
+    | Callable[[SeamLog, StartSource, Context], Awaitable[None]]
+)
+PromptSubmit: TypeAlias = (
+    Callable[[PromptView], Awaitable[Submit | Reject | None]]
+    | Callable[[PromptView, Context], Awaitable[Submit | Reject | None]]
+)
+SessionPrefix: TypeAlias = (
+    Callable[[SeamLog], Awaitable[Sequence[Message]]]
+    | Callable[[SeamLog, Context], Awaitable[Sequence[Message]]]
+)
+PreStep: TypeAlias = (
+    Callable[[StepView], Awaitable[None]] | Callable[[StepView, Context], Awaitable[None]]
+)
+RequestSeam: TypeAlias = (
+    Callable[[LlmCallConfig], Awaitable[LlmCallConfig]]
+    | Callable[[LlmCallConfig, Context], Awaitable[LlmCallConfig]]
+)
+PreTool: TypeAlias = (
+    Callable[[CallView], Awaitable[Deny | None]]
+    | Callable[[CallView, Context], Awaitable[Deny | None]]
+)
+PostTool: TypeAlias = (
+    Callable[[CallView, Outcome], Awaitable[Outcome]]
+    | Callable[[CallView, Outcome, Context], Awaitable[Outcome]]
+)
+TurnContinuation: TypeAlias = (
+    Callable[[TurnView], Awaitable[GoOn | Stop | None]]
+    | Callable[[TurnView, Context], Awaitable[GoOn | Stop | None]]
+)
+TurnStop: TypeAlias = (
+    Callable[[TurnView], Awaitable[bool | None]]
+    | Callable[[TurnView, Context], Awaitable[bool | None]]
+)
 
 
 @attrs.frozen(kw_only=True)
 class Seams:
     """The seams of one agent, by kind, in the order in which they have their say.
+
+    A seam may have one more parameter, annotated `Context`.
 
     `session_start` runs once a loop instance; `prompt_submit` judges each prompt that is due;
     `session_prefix` composes the request-only opening messages once a loop instance; `pre_step`
@@ -185,12 +218,14 @@ _MAY_RETURN: Mapping[str, tuple[tuple[type, ...], str]] = {
 }
 
 
-async def consult(kind: str, seam: Callable[..., Awaitable[Any]], *arguments: object) -> Any:
-    """Ask a seam of the kind `kind`, and return what it says.
+async def consult(
+    kind: str, seam: Callable[..., Awaitable[Any]], context: Context, *arguments: object
+) -> Any:
+    """Ask a contained seam of the kind `kind`, and return what it says.
 
     Raises `SeamMisused` for what it may not say, and what the seam raises.
     """
-    said = await seam(*arguments)
+    said = await seam(context, *arguments)
     try:
         return _taken(kind, seam, said)
     except SeamMisused:
@@ -251,9 +286,9 @@ def _described(said: object) -> str:
 
 
 def _awaitable(
-    kind: str, seam: Callable[..., Awaitable[Any]], *arguments: object
+    kind: str, seam: Callable[..., Awaitable[Any]], ask: Callable[[], Awaitable[Any]]
 ) -> Awaitable[Any]:
-    said: object = seam(*arguments)
+    said: object = ask()
     if not inspect.isawaitable(said):
         problem = f"{_described(said)}, which cannot be awaited; make it an async function"
         raise SeamMisused(kind, name_of(seam), problem)
@@ -261,19 +296,24 @@ def _awaitable(
 
 
 def contained_seams(seams: Seams, session_id: str) -> Seams:
-    """The same seams, each of which runs as a body, named by its kind and session."""
+    """The same seams, each of which runs as a body, named by its kind and session.
+
+    They are called with the context first, and hand it on to a seam that wants one.
+    """
 
     def contain(kind: str, seam: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         name = f"a seam of the kind {kind} of session {session_id}"
+        wanted = context_parameters(seam)
 
-        @wraps(seam)
-        async def run(*arguments: object) -> Any:
+        async def run(context: Any, *arguments: object) -> Any:
+            ask = partial(seam, *arguments, **dict.fromkeys(wanted, context))
             try:
-                return await run_body(partial(_awaitable, kind, seam, *arguments), name)
+                return await run_body(partial(_awaitable, kind, seam, ask), name)
             except DidNotStop:
                 await trio.lowlevel.checkpoint_if_cancelled()  # its turn was, or it would stop
                 raise
 
+        run.__qualname__ = name_of(seam)
         return run
 
     return Seams(

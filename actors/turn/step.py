@@ -6,12 +6,11 @@ and the header is owed after it (docs/design/actors.md, "One step").
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal, TypeAlias
 
+from refold.actors.context import Context, Setting
 from refold.actors.kernel import ActorCrashed, ActorStopped
-from refold.actors.log.seam_log import SeamLog
 from refold.actors.log.session_log import SessionLog, StepBoundary
 from refold.actors.request.answer_writer import Answer
 from refold.actors.request.dispatch import Dispatch
@@ -26,7 +25,6 @@ from refold.runtime.events import AssistantMessage, InboxQueued
 from refold.runtime.json import said_by
 from refold.runtime.messages import Message, Source, TextBlock, tool_calls
 from refold.runtime.request_header import EpochHeader, RequestHeader
-from refold.runtime.storage.reader import LogReader
 from refold.runtime.stream.failures import Failure, LlmFailure
 
 HeaderReason: TypeAlias = Literal["initial", "resume", "change"]
@@ -48,35 +46,37 @@ class LoopInstance:
         dispatch: Dispatch,
         options: Options,
         source: StartSource,
-        open_reader: Callable[[], LogReader],
+        setting: Setting,
     ) -> None:
         self.log, self.dispatch, self.options = log, dispatch, options
-        self._seam_log = SeamLog(log, open_reader)
-        self.runner = ToolRunner(log, {tool.name: tool for tool in options.tools}, options.seams)
-        self._due = DueEntries(log, options.seams)
+        self._setting = setting
+        tools = {tool.name: tool for tool in options.tools}
+        self.runner = ToolRunner(log, tools, options.seams, setting)
+        self.due = DueEntries(log, options.seams, setting)
         self._source: StartSource | None = source
         self._prefix: tuple[Message, ...] | None = None
         self._anchored = False
 
-    async def step(self, turn: int, context: list[Draft], *, prompts: bool) -> Answer:
+    async def step(self, turn: int, context: list[Draft], mine: frozenset[int] | None) -> Answer:
         """One model call and its tool calls; all but `step/end` is appended when it returns.
 
-        With `prompts` pending prompts join it. Extra context of tools is added to `context` as it
+        `mine` are the entries that the turn is for, in its first step; None in one that takes no
+        prompt. Extra context of tools is added to `context` as it
         comes, for after all results. Raises `AllRejected`, `LlmFailure`, `InvariantViolation`,
         and what a seam or an append raises; before the step is open, that takes the prompts of the
         turn out of the inbox, since its end is theirs.
         """
-        pending = self.log.live.rules.inbox.pending if prompts else {}
-        mine = {seq: entry for seq, entry in pending.items() if entry.target == "turn"}
+        waiting = self.log.live.waiting.items() if mine else ()
+        prompts = {s: one for s, one in waiting if s in (mine or ()) and one.target == "turn"}
         try:
-            boundary, prefix = await self._open(turn, prompts=prompts)
+            boundary, prefix = await self._open(turn, mine)
         except AllRejected:
             raise
         except Exception as error:
             with suppress(Broken, ActorCrashed, ActorStopped):  # the error says more
-                await self._due.block(mine, said_by(error))
+                await self.due.block(prompts, said_by(error))
             raise
-        await self._owe_header(prefix)
+        await self._owe_header(prefix, self._setting.context(turn, boundary.step))
         answer = await self.dispatch.dispatch(boundary)
         if answer.finish == "content-filter":
             text = "the provider withheld its answer; ask in another way"
@@ -90,11 +90,12 @@ class LoopInstance:
         A stop by `turn_continuation` gives way to steering that came meanwhile; one by
         `turn_stop` does not.
         """
-        seams, log = self.options.seams, self.log
+        seams, log, session = self.options.seams, self.log, self.log.session_id
+        context, step = self._setting.context(turn, message.step), message.step
         going_on = bool(tool_calls(message.content)) or self._waits()
         for seam in seams.turn_continuation:
-            view = TurnView(self._seam_log, turn, message.step, message, going_on)
-            verdict = await consult("turn_continuation", seam, view)
+            view = TurnView(self._setting.log, session, turn, step, message, going_on)
+            verdict = await consult("turn_continuation", seam, context, view)
             if isinstance(verdict, GoOn) and self._may_step():
                 source = Source("plugin", plugin="turn_continuation")
                 entry = InboxQueued("step", "steer", (TextBlock(verdict.text),), source)
@@ -102,8 +103,8 @@ class LoopInstance:
             going_on = going_on if verdict is None else isinstance(verdict, GoOn)
         going_on = going_on or self._waits()
         for stop in seams.turn_stop:
-            view = TurnView(self._seam_log, turn, message.step, message, going_on)
-            if await consult("turn_stop", stop, view):
+            view = TurnView(self._setting.log, session, turn, step, message, going_on)
+            if await consult("turn_stop", stop, context, view):
                 return "stopped"
         return "yes" if going_on else "no"
 
@@ -113,40 +114,42 @@ class LoopInstance:
         return tally is None or self.options.budgets.spent(tally) is None
 
     def _waits(self) -> bool:
-        pending = self.log.live.rules.inbox.pending
-        return any(entry.target == "step" for entry in pending.values())
+        return any(entry.target == "step" for entry in self.log.live.waiting.values())
 
-    async def _open(self, turn: int, *, prompts: bool) -> tuple[StepBoundary, tuple[Message, ...]]:
+    async def _open(
+        self, turn: int, mine: frozenset[int] | None
+    ) -> tuple[StepBoundary, tuple[Message, ...]]:
         """Judge the input, let seams have their say, and take the boundary; with it the prefix."""
         options, source = self.options, self._source
         self._source = None
+        log, context = self._setting.log, self._setting.context(turn)
         for start in options.seams.session_start if source is not None else ():
-            await consult("session_start", start, self._seam_log, source)
-        claims = await self._due.claims(turn, first=prompts)
+            await consult("session_start", start, context, log, source)
+        claims = await self.due.claims(turn, mine)
         if self._prefix is None:
             composed: list[Message] = []
             for prefix in options.seams.session_prefix:
-                composed += await consult("session_prefix", prefix, self._seam_log)
+                composed += await consult("session_prefix", prefix, context, log)
             self._prefix = tuple(composed)
-        schemas = options.schemas()
-        view = StepView(self._seam_log, turn, options.system, schemas, self._prefix, claims)
+        shown = (options.system, options.schemas(), self._prefix, claims)
+        view = StepView(log, self.log.session_id, turn, *shown)
         for seam in options.seams.pre_step:
-            await consult("pre_step", seam, view)
+            await consult("pre_step", seam, context, view)
         while True:
             try:
                 return await self.log.open_step(turn, claims), self._prefix
             except RuleBroken:  # somebody took an entry back meanwhile
-                left = self._due.still_pending(claims)
+                left = self.due.still_pending(claims)
                 if left == claims:
                     raise
                 claims = left
 
-    async def _owe_header(self, prefix: tuple[Message, ...]) -> None:
+    async def _owe_header(self, prefix: tuple[Message, ...], context: Context) -> None:
         """Write the header that is owed: always the instance's first, later only a changed one."""
         folded = self.log.live.session.header
         config = folded.config if self._anchored and folded is not None else self.options.config
         for seam in self.options.seams.request:
-            config = await consult("request", seam, config)
+            config = await consult("request", seam, context, config)
         header = EpochHeader(config, self.options.system, self.options.schemas(), prefix)
         folded = self.log.live.session.header
         reason: HeaderReason = "change"

@@ -18,14 +18,16 @@ from __future__ import annotations
 import logging
 from bisect import bisect
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import attrs
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from refold.actors.context import Context, Setting
 from refold.actors.kernel import open_flat_nursery
 from refold.actors.log.session_log import Committed, SessionLog, StepBoundary
-from refold.actors.tools import Abandoned, Outcome, Tool, run_tool
+from refold.actors.tools import Abandoned, CallPlace, Outcome, Tool, run_tool
 from refold.actors.turn.seams import CallView, Deny, Seams, consult
 from refold.runtime.closing import NOT_STARTED
 from refold.runtime.envelope import Draft, draft
@@ -97,6 +99,7 @@ class ToolRunner:
     log: SessionLog
     tools: Mapping[str, Tool]
     seams: Seams
+    setting: Setting
     abandoned: Abandoned = attrs.field(factory=Abandoned)
 
     async def run(
@@ -109,9 +112,9 @@ class ToolRunner:
         the first error of a seam once what was running has its result. Cancelled, calls that were
         cut or never began get no result here: the turn's closing gives them one.
         """
-        turn, step = boundary.turn, boundary.step
+        place_of = (boundary.session, boundary.turn, boundary.step)
         calls = [
-            _Call(place, CallView(turn, step, block.id, block.name, block.arguments))
+            _Call(place, CallView(*place_of, block.id, block.name, block.arguments))
             for place, block in enumerate(tool_calls(message.content))
         ]
         extra = _Context(context)
@@ -190,14 +193,14 @@ class ToolRunner:
             text = f"there is no tool named {view.name!r}; the tools are: {known}"
             return _error("UnknownTool", "UNKNOWN_TOOL", text)
         for seam in self.seams.pre_tool:
-            verdict = await consult("pre_tool", seam, view)
+            verdict = await consult("pre_tool", seam, self._context(view), view)
             if isinstance(verdict, Deny):
                 return _error("ToolDenied", "DENIED", verdict.reason)
         return None
 
     async def _finish(self, started: _Started, group: _Group, extra: _Context) -> Committed:
         """Body and seams of a started call; returns its result, on its way to disk if need be."""
-        call, session = started.call, self.log.session_id
+        call, view = started.call, started.call.view
         try:
             await trio.lowlevel.checkpoint_if_cancelled()
             if started.committed.durable is not None:
@@ -205,14 +208,15 @@ class ToolRunner:
         except trio.Cancelled:
             await self._commit_result(_result(call, _NEVER_STARTED, started.seq), flush=False)
             raise
-        outcome = await run_tool(started.tool, call.view.arguments, self.abandoned, session=session)
+        place = CallPlace(view.session, view.call_id, partial(self._context, view))
+        outcome = await run_tool(started.tool, view.arguments, self.abandoned, place)
         result, context = _result(call, outcome, started.seq), _context(call, outcome)
         if outcome.error is not None and outcome.error.code == "ABORTED":
             # It did not stop when the turn was cancelled. The turn's closing does not know that.
             return await self._commit_result(result, flush=False)
         try:
             for seam in self.seams.post_tool:
-                outcome = await consult("post_tool", seam, call.view, outcome)
+                outcome = await consult("post_tool", seam, self._context(view), view, outcome)
                 # An outcome that no log can hold is the seam's error; the one before it stands.
                 result, context = _result(call, outcome, started.seq), _context(call, outcome)
         except Exception as error:  # noqa: BLE001 - raised when the neighbours are done
@@ -221,6 +225,9 @@ class ToolRunner:
         if context is not None:
             extra.add(call.place, context)
         return await self._commit_result(result, flush=group.unfinished > 0)
+
+    def _context(self, view: CallView) -> Context:
+        return self.setting.context(view.turn, view.step, view.call_id)
 
     async def _commit_result(self, result: Draft, *, flush: bool) -> Committed:
         """Commit the result of a call that is over, cancelled or not."""

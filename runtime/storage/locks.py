@@ -91,18 +91,19 @@ class StoreLock:
         with self._guard:
             if session_id in self._held:
                 return True
-            if not self._port.has_range_locks:
-                return None
-            try:
-                fd = self._port.open(self._places.lock, os.O_RDONLY)
-            except FileNotFoundError:  # made by whoever locks first
+            return self._is_locked(session_id) if self._port.has_range_locks else None
+
+    def is_held_by_another(self, session_id: str) -> bool:
+        """Whether somebody else holds a session of ours, on a lock file that was put in place of ours.
+
+        False where that cannot be said.
+        """
+        with self._guard:
+            if self._fd is None or not self._port.has_range_locks:
                 return False
-            except OSError:
-                return None
-            try:
-                return self._port.is_locked(fd, offset_of(session_id))
-            finally:
-                self._port.close(fd)
+            if self._is_current(self._fd, self._places.lock):
+                return self._port.is_locked(self._fd, offset_of(session_id))
+            return self._is_locked(session_id) is True
 
     def let_go(self) -> None:
         """Close every descriptor, in a forked child: it must not keep its parent's locks alive."""
@@ -111,6 +112,19 @@ class StoreLock:
             if fd is not None:
                 self._port.close(fd)
         self._fd, self._held = None, {}
+
+    def _is_locked(self, session_id: str) -> bool | None:
+        """Whether anybody holds the session on the lock file that is there; None: nobody knows."""
+        try:
+            fd = self._port.open(self._places.lock, os.O_RDONLY)
+        except FileNotFoundError:  # made by whoever locks first
+            return False
+        except OSError:
+            return None
+        try:
+            return self._port.is_locked(fd, offset_of(session_id))
+        finally:
+            self._port.close(fd)
 
     def _lock_byte(self, session_id: str) -> bool:
         if self._fd is None or not self._is_current(self._fd, self._places.lock):

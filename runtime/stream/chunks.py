@@ -36,7 +36,10 @@ FinishKind: TypeAlias = Literal[
 
 @attrs.frozen
 class FinishReason:
+    """How an answer ended; `said` is the server's own word where it is not one of the usual."""
+
     kind: FinishKind
+    said: str | None = None
 
 
 @attrs.frozen

@@ -5,6 +5,7 @@ It is a stranger's text: it is cut, made printable and rid of the key.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -23,13 +24,15 @@ _READ = 4 * MESSAGE_LIMIT
 class Said:
     """The parts of an error body that tell anything; a part that it lacks is empty.
 
-    `text` is as the provider wrote it, not yet fit to be shown; `names` are in lower case.
+    `text` is as the provider wrote it, not yet fit to be shown; `names` are in lower case;
+    `wait_ms` is how long it asks to wait before the request is sent again, in milliseconds.
     """
 
     text: str = ""
     names: frozenset[str] = frozenset()
     status: int | None = None
     request_id: str = ""
+    wait_ms: int | None = None
 
     @classmethod
     def of(cls, body: object, key: str | None = None) -> Said:
@@ -47,16 +50,22 @@ class Said:
         if isinstance(body, list) and body:
             body = body[0]
         if not isinstance(body, dict):
-            return cls(body if isinstance(body, str) else "")
-        error = body.get("error") or body
-        fields = error if isinstance(error, dict) else {**body, "message": error}
+            text = body if isinstance(body, str) else ""
+            return cls(text, wait_ms=_wait_in_words(text))
+        error = body.get("error")
+        fields = error if isinstance(error, dict) else body
+        if isinstance(error, str):
+            fields = {**body, "message": error}
         named = (fields.get(key) for key in ("code", "type", "status"))
         request_id = body.get("request_id")
+        text = _told(fields) or _told(body)
+        wait = _wait_in_details(fields.get("details"))
         return cls(
-            _told(fields),
+            text,
             frozenset(name.lower() for name in named if isinstance(name, str)),
             _status(fields.get("code")),
             request_id if isinstance(request_id, str) else "",
+            _wait_in_words(text) if wait is None else wait,
         )
 
 
@@ -65,13 +74,53 @@ def without(key: str | None, text: str) -> str:
     return text.replace(key, "[removed]") if key else text
 
 
+_TOLD_UNDER = ("message", "detail", "msg", "error_msg", "error_message", "errors", "description")
+
+
 def _told(fields: Mapping[str, Any]) -> str:
     """The error in words, with those of the provider behind a router."""
-    main = next((fields[key] for key in ("message", "detail", "msg") if fields.get(key)), "")
+    main = next((fields[key] for key in _TOLD_UNDER if fields.get(key)), "")
     metadata = fields.get("metadata")
     raw = metadata.get("raw") if isinstance(metadata, dict) else None
+    if isinstance(main, list) and len(main) == 1:
+        main = main[0]
     words = main if isinstance(main, str) else orjson.dumps(main).decode()
     return f"{words} {raw}" if isinstance(raw, str) else words
+
+
+_UNITS = {"milli": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+_TIME = (
+    r"(\d{1,9}(?:\.\d{1,9})?)\s{0,2}"
+    r"(?:(milli|ms|s|m|h|d)(?:seconds?|econds?|ecs?|inutes?|ins?|ours?|rs?|ays?)?)(?![a-z])"
+)
+_WAIT = re.compile(
+    rf"\b(?:retry|again|wait|available|resets?)\b[^.\d]{{0,20}}((?:{_TIME}\s{{0,2}})+)",
+    re.IGNORECASE,
+)
+
+
+def _wait_in_words(text: str) -> int | None:
+    """The wait that a sentence asks for: "try again in 1m30.5s", "retry after 20 seconds"."""
+    found = _WAIT.search(text[:_READ])
+    return None if found is None else milliseconds(found[1])
+
+
+def _wait_in_details(details: object) -> int | None:
+    """The wait of a `RetryInfo`, as Google's servers send it."""
+    for detail in details if isinstance(details, list) else []:
+        delay = detail.get("retryDelay") if isinstance(detail, dict) else None
+        if isinstance(delay, str) and (wait := milliseconds(delay)) is not None:
+            return wait
+    return None
+
+
+def milliseconds(text: str) -> int | None:
+    """A length of time in words, such as `1m30.5s` or `20 seconds`; None for what is none."""
+    parts = re.findall(_TIME, text, re.IGNORECASE)
+    if not parts:
+        return None
+    return math.ceil(sum(float(number) * _UNITS[unit.lower()] for number, unit in parts))
 
 
 def _status(code: object) -> int | None:
@@ -100,96 +149,6 @@ _LEADS = {
     "CONTEXT_WINDOW_EXCEEDED": "the request is larger than the model's context window; shorten it",
     "CONTENT_FILTER": "the provider's content filter refused the request; change its text",
 }
-
-# A name that says more than the status it comes with.
-_DECISIVE = {
-    "context_length_exceeded": "CONTEXT_WINDOW_EXCEEDED",
-    "exceed_context_size_error": "CONTEXT_WINDOW_EXCEEDED",
-    "content_filter": "CONTENT_FILTER",
-    "content_policy_violation": "CONTENT_FILTER",
-    "insufficient_quota": "QUOTA",
-    "billing_error": "QUOTA",
-    "billing_hard_limit_reached": "QUOTA",
-    "overloaded_error": "OVERLOADED",
-    "engine_overloaded_error": "OVERLOADED",
-}
-
-# Words that say more than the status; each with the statuses that it is looked for under.
-_TELLING = (
-    (
-        "CONTEXT_WINDOW_EXCEEDED",
-        (400, 413, 422, 500, None),
-        (
-            r"context (length|window|size)|maximum context|(prompt|input) is too long"
-            r"|too many (input |prompt )?tokens|reduce the length"
-        ),
-    ),
-    (
-        "CONTENT_FILTER",
-        (400, 403, None),
-        r"content (filter|policy|management policy)|moderation|content exists risk",
-    ),
-    (
-        "QUOTA",
-        (400, 403, 429, None),
-        (
-            r"insufficient (balance|credit|fund|quota)|credit balance|current quota|billing"
-            r"|(spend|spending|usage|monthly) limit"
-        ),
-    ),
-)
-
-_STATUSES = {
-    401: "AUTH",
-    402: "QUOTA",
-    403: "AUTH",
-    408: "TIMEOUT",
-    409: "SERVER",
-    429: "RATE_LIMIT",
-    503: "OVERLOADED",
-    504: "TIMEOUT",
-    529: "OVERLOADED",
-}
-
-# What a name means when there is no status.
-_NAMES = {
-    "authentication_error": "AUTH",
-    "invalid_api_key": "AUTH",
-    "permission_error": "AUTH",
-    "permission_denied": "AUTH",
-    "unauthenticated": "AUTH",
-    "rate_limit_error": "RATE_LIMIT",
-    "rate_limit_exceeded": "RATE_LIMIT",
-    "resource_exhausted": "RATE_LIMIT",
-    "service_unavailable": "OVERLOADED",
-    "unavailable_error": "OVERLOADED",
-    "unavailable": "OVERLOADED",
-    "timeout_error": "TIMEOUT",
-    "deadline_exceeded": "TIMEOUT",
-    "invalid_request_error": "INVALID_REQUEST",
-    "invalid_argument": "INVALID_REQUEST",
-    "badrequesterror": "INVALID_REQUEST",
-    "not_found_error": "INVALID_REQUEST",
-    "request_too_large": "INVALID_REQUEST",
-}
-
-
-def code_of(said: Said, status: int | None) -> str:
-    """The failure's code for what was said with `status`, None when no status is known."""
-    named = [_DECISIVE[name] for name in sorted(said.names) if name in _DECISIVE]
-    text = said.text.lower()
-    telling = [
-        code
-        for code, statuses, pattern in _TELLING
-        if status in statuses and re.search(pattern, text)
-    ]
-    decided = [*named, *telling]
-    if decided:
-        return decided[0]
-    if status is not None:
-        return _STATUSES.get(status, "SERVER" if status >= 500 else "INVALID_REQUEST")
-    return next((_NAMES[name] for name in sorted(said.names) if name in _NAMES), "SERVER")
-
 
 # Providers echo the key that they refuse, whole or with stars. A key has one of these shapes: a
 # known prefix, a place after a word that announces it, or a long run of letters and digits.

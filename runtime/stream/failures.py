@@ -13,12 +13,12 @@ from refold.runtime.errors import Broken
 from refold.runtime.stream.error_body import (
     MESSAGE_LIMIT,
     Said,
-    code_of,
     parsed,
     plain,
     sentence,
     without,
 )
+from refold.runtime.stream.error_codes import code_of
 
 RETRYABLE: frozenset[str] = frozenset(
     (
@@ -28,21 +28,34 @@ RETRYABLE: frozenset[str] = frozenset(
         "TIMEOUT",
         "TRANSPORT",
         "STREAM_CLOSED",
-        "MALFORMED_RESPONSE",
         "EMPTY_RESPONSE",
     )
 )
 """The codes after which the same request may succeed when it is sent again."""
+
+LASTING: frozenset[str] = frozenset(
+    (
+        "AUTH",
+        "MISSING_CREDENTIAL",
+        "QUOTA",
+        "INVALID_REQUEST",
+        "CONTEXT_WINDOW_EXCEEDED",
+        "CONTENT_FILTER",
+        "NO_ADAPTER",
+        "ABORTED",
+    )
+)
+"""The codes after which it will not."""
 
 
 @attrs.frozen
 class Failure:
     """A failed request as data; `retry_after_ms` is the server's wish.
 
-    `code` is RATE_LIMIT, OVERLOADED, SERVER, TIMEOUT, TRANSPORT, STREAM_CLOSED,
-    MALFORMED_RESPONSE or EMPTY_RESPONSE, after which the same request may succeed; or AUTH,
-    MISSING_CREDENTIAL, QUOTA, INVALID_REQUEST, CONTEXT_WINDOW_EXCEEDED, CONTENT_FILTER,
-    NO_ADAPTER or ABORTED, after which it will not.
+    `code` is RATE_LIMIT, OVERLOADED, SERVER, TIMEOUT, TRANSPORT, STREAM_CLOSED or EMPTY_RESPONSE,
+    after which the same request may succeed; or AUTH, MISSING_CREDENTIAL, QUOTA, INVALID_REQUEST,
+    CONTEXT_WINDOW_EXCEEDED, CONTENT_FILTER, MALFORMED_RESPONSE, NO_ADAPTER or ABORTED, after which
+    it is not sent again.
     """
 
     code: str
@@ -76,13 +89,15 @@ def failure_from_response(
     """
     said = Said.of(parsed(body), key)
     lower = {name.lower(): value for name, value in headers.items()}
-    code = code_of(said, status)
+    wait = retry_after_ms(lower, now)
+    wait = said.wait_ms if wait is None else wait
+    code = code_of(said, status, waits=wait is not None)
     named = lower.get("x-request-id") or lower.get("request-id") or said.request_id
     return Failure(
         code,
-        sentence(code, said, f" (HTTP {status})"),
+        sentence(code, said, f" (HTTP {status}{_wait_told(wait)})"),
         status,
-        retry_after_ms(lower, now),
+        wait,
         _request_id(without(key, named)),
     )
 
@@ -91,7 +106,12 @@ def failure_from_error(error: object, key: str | None = None) -> Failure:
     """The failure that an error object inside a stream reports; never raises."""
     said = Said.of(error, key)
     code = code_of(said, said.status)
-    return Failure(code, sentence(code, said), said.status, request_id=_request_id(said.request_id))
+    wait, request_id = said.wait_ms, _request_id(said.request_id)
+    return Failure(code, sentence(code, said), said.status, wait, request_id)
+
+
+def _wait_told(wait_ms: int | None) -> str:
+    return "" if wait_ms is None else f"; it asks to wait {wait_ms / 1000:g} s"
 
 
 def _request_id(found: str) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import attrs
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_FIELDS = (b"", b"data", b"event", b"id", b"retry")
 
 
 @attrs.frozen
@@ -28,6 +29,8 @@ class SseSplitter:
         self._at_start = True
         self._data: list[bytes] = []
         self._name = ""
+        self.seen = False
+        """Whether any line was one of a stream of events."""
 
     def feed(self, data: bytes) -> list[SseEvent]:
         """The events that `data` completes, in their order."""
@@ -65,6 +68,7 @@ class SseSplitter:
         if not line:
             return self._dispatch()
         field, _, value = line.partition(b":")
+        self.seen = self.seen or field in _FIELDS
         if field == b"data":
             self._data.append(value.removeprefix(b" "))
         elif field == b"event":

@@ -398,4 +398,4 @@ async def test_a_seam_that_returns_no_outcome_is_told_what_to_return(
         )
         turn = await agent.ask("go")
     assert turn.reason.message is not None
-    assert "the post_tool seam no_outcome returned NoneType" in turn.reason.message
+    assert "the post_tool seam no_outcome returned None" in turn.reason.message

@@ -27,6 +27,8 @@ class FakeLog:
     durable_seq: int = -1
     closed: bool = False
     close_fails: bool = False
+    term: int = 1
+    recovered: object = None
 
     @property
     def header(self) -> SessionHeader:

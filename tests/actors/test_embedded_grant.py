@@ -12,7 +12,7 @@ from refold.actors.stores import Progress
 from refold.actors.stores.committer import SYNC_SECONDS, Committer, LocalGrant, Outcome, Work
 from refold.runtime.storage.errors import EmptyBatch, LogClosed, LogFailed, SeqMismatch
 from refold.runtime.storage.session_header import SessionHeader
-from tests.actors.test_committer_rounds import FakeLog
+from tests.actors.test_committer_rounds import FakeLog, Noted
 
 
 class Pending:
@@ -94,8 +94,16 @@ async def test_a_sync_that_takes_too_long_has_failed_for_good(
     """Nobody knows what the disk will do: that it comes round after all changes nothing."""
     grant = grant_of(pending)
     grant.append(3, [b"x"])
-    with pytest.raises(LogFailed, match="did not finish"):
-        await grant.sync()
+
+    async def watch() -> None:
+        assert isinstance(await grant.failed(), LogFailed)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        with trio.fail_after(2 * SYNC_SECONDS), pytest.raises(LogFailed, match="did not finish"):
+            await grant.sync()
+        nursery.cancel_scope.deadline = trio.current_time() + 1
+    assert not nursery.cancel_scope.cancelled_caught, "who watches was told"
     assert trio.current_time() == pytest.approx(SYNC_SECONDS)
     for _ in range(2):
         pending.deliver(Outcome(3, 3))
@@ -105,6 +113,15 @@ async def test_a_sync_that_takes_too_long_has_failed_for_good(
         await grant.sync()
     assert pending.works == []
     assert isinstance(await grant.failed(), LogFailed)
+
+
+async def test_where_there_is_no_thread_a_failed_write_is_raised_at_once() -> None:
+    noted, log = Noted(), FakeLog("s")
+    noted.failing["s"] = failure = LogFailed("s", "EIO", -1)
+    grant = LocalGrant(cast("Any", log), Committer(noted, threaded=False))
+    with pytest.raises(LogFailed) as failed:
+        grant.append(0, [b"x"])
+    assert failed.value is failure
 
 
 async def test_a_failure_wakes_who_waits_and_is_raised_from_then_on(pending: Pending) -> None:
@@ -141,6 +158,8 @@ async def test_a_released_grant_takes_nothing_and_is_released_once(pending: Pend
             grant.append(3, [b"x"])
         with pytest.raises(LogClosed):
             await grant.sync()
+        (work,) = pending.works
         pending.deliver(Outcome(2, 2, closed=True))
+    work.deliver(Outcome(2, 2))  # of what was asked before it was closed
     await grant.release()
     assert pending.works == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import gzip
 import logging
 import math
 import socket
@@ -11,6 +12,7 @@ import warnings
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+import orjson
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -226,11 +228,52 @@ async def test_a_redirect_is_not_followed_and_names_its_target() -> None:
 
 
 @pytest.mark.parametrize("mime", ["application/json", "text/html; charset=utf-8"])
-async def test_an_answer_that_is_no_stream_is_malformed(mime: str) -> None:
+async def test_a_page_is_refused_once_whatever_its_type(mime: str) -> None:
     with FakeServer(reply(200, b"<h1>Log in</h1>", content_type=mime)) as server:
         failure = await failure_of(server)
     assert failure.code == "MALFORMED_RESPONSE"
     assert failure.message.endswith("check the base URL: <h1>Log in</h1>")
+
+
+@pytest.mark.parametrize("mime", ["application/json", "text/html", "application/x-ndjson", "a/b"])
+async def test_a_stream_is_read_whatever_its_type(mime: str) -> None:
+    body = b"".join(answer("hello there"))
+    with FakeServer(reply(200, body, content_type=mime)) as server:
+        async with open_client() as client:
+            assert await ask(HttpModel(provider_at(server.url), client)) == "hello there"
+
+
+@pytest.mark.parametrize("form", ["whole", "lines", "packed"])
+async def test_an_answer_in_another_form_is_read(form: str) -> None:
+    said = {"choices": [{"index": 0, "message": {"content": "hi"}, "finish_reason": "stop"}]}
+    body = orjson.dumps(said)
+    more: dict[str, str] = {}
+    if form == "lines":
+        body = delta(content="hi").removeprefix(b"data: ").strip() + b"\n" + body
+    if form == "packed":
+        body, more = gzip.compress(b"".join(answer("hi"))), {"content_encoding": "gzip"}
+    with FakeServer(reply(200, body, content_type="application/json", **more)) as server:
+        async with open_client() as client:
+            assert await ask(HttpModel(provider_at(server.url), client)) == "hi"
+
+
+async def test_an_error_that_is_packed_keeps_its_words() -> None:
+    body = gzip.compress(b'{"error":{"message":"no such model"}}')
+    with FakeServer(reply(404, body, content_encoding="gzip")) as server:
+        assert "no such model" in (await failure_of(server)).message
+
+
+@pytest.mark.parametrize("body", [b"\x00\x01", gzip.compress(b"data: x" * 99)[:-20] + b"xxx"])
+async def test_what_cannot_be_unpacked_is_no_answer(body: bytes) -> None:
+    with FakeServer(reply(200, body, content_encoding="gzip")) as server:
+        assert (await failure_of(server)).code in ("MALFORMED_RESPONSE", "STREAM_CLOSED")
+
+
+async def test_a_success_without_content_is_refused_with_the_address() -> None:
+    with FakeServer(reply(204, b"")) as server:
+        failure = await failure_of(server)
+    assert failure.code == "MALFORMED_RESPONSE"
+    assert "sent no answer (HTTP 204); check the base URL" in failure.message
 
 
 async def test_an_error_with_a_good_status_keeps_its_own_code() -> None:

@@ -23,6 +23,7 @@ from refold.actors.request.script import (
     ScriptExhausted,
     Think,
 )
+from refold.runtime.errors import InvalidArgument
 from refold.runtime.messages import ReasoningBlock, TextBlock, ToolCallBlock
 from refold.runtime.stream.chunks import (
     BlockEnd,
@@ -205,8 +206,94 @@ def test_text_in_no_piece_at_all_is_refused() -> None:
         Say("a", pieces=0)
 
 
-async def test_a_script_that_ran_out_says_so() -> None:
-    script = Script([Say("only")])
+async def test_a_script_that_ran_out_says_so_by_its_name() -> None:
+    script = Script([Say("only")], name="clerk")
     await ask(script)
-    with pytest.raises(ScriptExhausted, match="ends after 1 and request 2 has no answer"):
+    said = r"ends after 1 and request 2 has no answer; add one to Script\(..., name='clerk'\)"
+    with pytest.raises(ScriptExhausted, match=said):
         await ask(script)
+
+
+async def test_text_is_an_answer_and_a_piece_of_one() -> None:
+    script = Script(["one", ["two", Call("f")], Say("three")])
+    for text in ("one", "two", "three"):
+        chunks = await ask(script)
+        assert TextDelta(0, text) in chunks
+    assert TextDelta(0, "four") in await ask(Script(lambda _: "four"))
+
+
+async def test_a_script_may_be_an_async_function(autojump_clock: MockClock) -> None:
+    async def answer(body: Any) -> Answer:
+        await trio.sleep(5)
+        return [f"{len(body['messages'])} messages"]
+
+    start = trio.current_time()
+    assert TextDelta(0, "1 messages") in await ask(Script(answer), b'{"messages":[1]}')
+    assert trio.current_time() - start == 5
+    plain = Script(lambda body: [answer(body)][0])
+    assert TextDelta(0, "2 messages") in await ask(plain, b'{"messages":[1,2]}')
+
+
+async def test_an_async_function_that_is_cancelled_leaves_its_request_recorded(
+    autojump_clock: MockClock,
+) -> None:
+    async def answer(_body: Any) -> Answer:
+        await trio.sleep(100)
+        return "never"
+
+    script = Script(answer)
+    with trio.move_on_after(3) as scope:
+        await ask(script, b"{}")
+    assert scope.cancelled_caught
+    assert script.bodies == [b"{}"]
+
+
+NO_ANSWERS: dict[str, Any] = {
+    "a number": 3,
+    "None": None,
+    "bytes": b"x",
+    "a dict": {"text": "x"},
+    "a class": Say,
+    "a list with a number": [Say("x"), 3],
+    "a list in a list": [[Say("x")]],
+}
+
+
+@pytest.mark.parametrize("name", NO_ANSWERS)
+async def test_what_is_no_answer_is_refused_with_what_is_one(name: str) -> None:
+    given = NO_ANSWERS[name]
+    kind = {"a list with a number": "int", "a list in a list": "list"}.get(name)
+    kind = kind or type(given).__name__
+    wanted = "must be text, Say, Think, Call, Delay, Hang, Fail, End, or a list of these, not"
+    with pytest.raises(InvalidArgument, match=f"a script's answer to request 2 {wanted} {kind}"):
+        Script(["fine", given])
+    with pytest.raises(InvalidArgument, match=f"a script's answer to request 1 {wanted} {kind}"):
+        await ask(Script(lambda _: given))
+
+
+@pytest.mark.parametrize("given", ["hello", Say("hello"), None, 3, iter(["hello"]), {"hello"}])
+def test_what_is_no_list_of_answers_is_refused(given: Any) -> None:
+    wanted = "the answers of a Script must be a list of answers or a function, not "
+    with pytest.raises(InvalidArgument, match=wanted + type(given).__name__):
+        Script(given)
+
+
+def test_a_list_of_pieces_needs_no_annotation() -> None:
+    pieces = [Say("hello"), Call("count", {"upto": 2}), Fail("AUTH")]  # mypy infers list[Piece]
+    assert Script(pieces).answers is pieces
+    answers: list[Answer] = ["hello", [Say("x"), "y"], Fail("AUTH")]
+    assert Script(answers).answers is answers
+
+
+def test_a_failure_that_no_server_has_is_refused_with_the_one_that_was_meant() -> None:
+    for code, said in {
+        "OVERLODED": "cannot be 'OVERLODED'; did you mean OVERLOADED? The codes are ABORTED, ",
+        "rate_limit": "cannot be 'rate_limit'; did you mean RATE_LIMIT? The codes are",
+        "X": "cannot be 'X'; the codes are ABORTED, AUTH, ",
+    }.items():
+        with pytest.raises(InvalidArgument) as refused:
+            Fail(code)
+        assert str(refused.value).startswith(f"the code of a Fail {said}")
+    number: Any = 503
+    with pytest.raises(InvalidArgument, match=r"must be one of ABORTED, AUTH, .*, not int"):
+        Fail(number)

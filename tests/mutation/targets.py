@@ -155,6 +155,7 @@ TARGETS: dict[str, Target] = {
             "log_writer",
             "sqlite_agents",
             "store_contract",
+            "torn",
         ),
     ),
 }

@@ -165,7 +165,7 @@ async def _hostile(path: Path) -> None:
         Call("read_file", {"path": "hostile"}, id=f"id {HOSTILE}"),
         Call("fail"),
         [Think(HOSTILE), Say(f"first line\n{HOSTILE}")],
-        Fail("BAD_REQUEST", HOSTILE),
+        Fail("INVALID_REQUEST", HOSTILE),
     )
     async with refold.open(path, providers=[script]) as runtime:
         agent = await runtime.start_agent(

@@ -87,7 +87,7 @@ def test_a_replacement_and_a_new_loop_instance_are_told(made_store: CliStore) ->
 def test_a_failed_tool_and_a_failed_turn_are_told(made_store: CliStore) -> None:
     out = made_store.run("show", "hostile").out
     assert "(TOOL_FAILED):\n  Error: ValueError: no such thing" in out
-    assert "== turn 2 failed in step 1 BAD_REQUEST: esc" in out
+    assert "== turn 2 failed in step 1 INVALID_REQUEST: esc" in out
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from refold.runtime.storage.jsonl.names import FolderNames
 from refold.runtime.storage.lines import FileLines, StoredRecords
 from refold.runtime.storage.local_store import Batches, Done, Failures, Log, SideBySide, contained
 from refold.runtime.storage.port import Port
-from refold.runtime.storage.scan import LastOwner
 from refold.runtime.storage.writer_state import Opening, WriterState
 
 _open_here: set[tuple[int, tuple[int, int]]] = set()
@@ -50,11 +49,12 @@ class JsonlLog:
         opening: Opening,
         fd: int | None,
         release: Callable[[], None],
-        holder: Callable[[], LastOwner | None],
+        successor: Callable[[], int | None],
     ) -> None:
         """`fd` is None for a new log, which has no file before its first batch.
 
-        `release` gives the lock back; `holder` says whom the log in our place names as owner.
+        `release` gives the lock back; `successor` says the term of whoever took the log over, None
+        where nobody did.
         """
         self._state = WriterState(opening)
         self.header = opening.header
@@ -64,7 +64,7 @@ class JsonlLog:
         self.port = port
         self._port, self._names, self._path = port, names, names.log(opening.header.id)
         self._beside = Beside(port, names.folder, opening.header.id)
-        self._release, self._holder = release, holder
+        self._release, self._successor = release, successor
         self._fd = fd
         self._entry: tuple[int, tuple[int, int]] | None = None
         if fd is not None:
@@ -196,10 +196,10 @@ class JsonlLog:
 
     def _replaced(self) -> NoReturn:
         """Another program changed the log or put a file in its place."""
-        last = self._holder()
-        if last is None or last.owner.term <= self.term:
+        term = self._successor()
+        if term is None:
             self._poison(OSError("another program changed or replaced the file"))
-        self._fence(last.owner.term)
+        self._fence(term)
 
     def _fence(self, current_term: int) -> NoReturn:
         self._state.failure = Fenced(self.header.id, current_term, self._state.acknowledged_seq)

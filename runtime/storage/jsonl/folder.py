@@ -162,8 +162,14 @@ class JsonlFolder:
             del self.rounds.logs[log]
             release()
 
-        holder = partial(last_owner_of, partial(self.read, opening.header.id))
-        log = JsonlLog(self._port, self._names, opening, fd, close, holder)
+        def successor() -> int | None:
+            last = last_owner_of(partial(self.read, opening.header.id))
+            if last is not None and last.owner.term > log.term:
+                return last.owner.term
+            # Whoever has just taken the log over has not written its own name yet.
+            return log.term + 1 if self._locks.is_held_by_another(opening.header.id) else None
+
+        log = JsonlLog(self._port, self._names, opening, fd, close, successor)
         self.rounds.logs[log] = log
         return log
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import attrs
 import orjson
 
 from refold.runtime.json import clean_text
@@ -81,6 +82,28 @@ def reasoning(delta: dict[str, Any]) -> str:
         or as_string(delta.get("reasoning"))
         or "".join(detailed)
     )
+
+
+def is_error(payload: dict[str, Any]) -> bool:
+    """Whether a payload tells of an error, in the words of some server, and is no answer."""
+    if payload.get("error") or payload.get("object") == "error":
+        return True
+    if "choices" in payload or "usage" in payload:
+        return False
+    told = [payload.get(key) for key in ("detail", "errors", "error_msg")]
+    return any(told) or bool(as_string(payload.get("message")))
+
+
+def counted(found: dict[str, Any], before: Usage | None) -> Usage | None:
+    """The usage that a payload or a choice reports, put over what was reported before.
+
+    A later count stands, but a zero for a count that is known: some servers end with empty ones.
+    """
+    told = usage(found.get("usage")) or usage(as_object(found.get("x_groq")).get("usage"))
+    if told is None or before is None:
+        return told or before
+    pairs = zip(attrs.astuple(told), attrs.astuple(before), strict=True)
+    return Usage(*(new if new or old is None else old for new, old in pairs))
 
 
 def usage(found: object) -> Usage | None:

@@ -17,7 +17,10 @@ from refold.runtime.storage import (
     SqliteFile,
     scan,
 )
+from refold.runtime.storage.beside import Beside
 from refold.runtime.storage.durable_mark import DurableMark, read_mark, vanished, write_mark
+from refold.runtime.storage.index import SavedIndex
+from refold.runtime.storage.walk import Records
 from tests.runtime.storage.logs import FOLDER, HEADER, LOG, batches, event, framed, get, put
 
 
@@ -155,3 +158,16 @@ def test_only_a_mark_that_can_be_trusted_tells_of_a_session_that_is_gone() -> No
     put(port, FOLDER / "cut.head", get(port, FOLDER / "cut.head")[:-1])
     assert vanished(port, FOLDER, lambda: ["there"]) == ["gone"]
     assert not port._open
+
+
+def test_what_the_index_file_has_is_known_from_one_writing_to_the_next() -> None:
+    """So that it is not written anew for a few lines more."""
+    port = MemoryPort()
+    beside = Beside(port, FOLDER, "demo")
+    found = scan(framed(batches([1000]))[0], "demo", path="demo.jsonl")
+    assert isinstance(found.records, Records)
+    index = SavedIndex.of(found.records, found.end, 0)
+    assert beside.write(found.end) == 0
+    assert beside.write(found.end, index) == 1000
+    assert beside.write(found.end, index, 1000) == 1000
+    assert beside.write(found.end, None, 7) == 7

@@ -131,10 +131,23 @@ def test_a_seed_of_other_bytes_is_corruption() -> None:
     first = get(port, FOLDER / "twin.jsonl").split(b"\n")[0]
     other, ends = framed([[event(seq, text="other") for seq in range(3)]])
     put(port, FOLDER / "twin.jsonl", first + b"\n" + other[ends[0] :])
-    with pytest.raises(LogCorrupt, match="another seed"):
+    for read in (store.read, lambda name: store.reader(name).read_new()):
+        with pytest.raises(LogCorrupt, match="another seed") as caught:
+            read("twin")
+        offset = len(first) + 1 + ends[1] - ends[0] - len(other.split(b"\n")[-2]) - 1
+        assert (caught.value.offset, caught.value.line, caught.value.expected_seq) == (offset, 4, 2)
+
+
+def test_a_seed_that_lost_its_end_is_corruption_and_no_torn_tail() -> None:
+    store, port = memory()
+    _fill(store)
+    store.fork("demo", 2, TWIN)
+    whole = get(port, FOLDER / "twin.jsonl")
+    put(port, FOLDER / "twin.jsonl", whole[:-20])
+    with pytest.raises(LogCorrupt, match="the end of a fork's seed") as caught:
         store.read("twin")
-    with pytest.raises(LogCorrupt, match="another seed"):
-        store.reader("twin").read_new()
+    begun = whole.rindex(b"\n", 0, -1) + 1
+    assert (caught.value.offset, caught.value.line, caught.value.expected_seq) == (begun, 4, 2)
 
 
 def test_a_fork_is_listed_and_followed_from_its_first_event_on(store: MaintainedStore) -> None:

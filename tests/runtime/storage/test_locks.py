@@ -15,6 +15,7 @@ import pytest
 
 from refold.runtime.storage import (
     OS,
+    Fenced,
     JsonlFolder,
     LogFailed,
     NotFound,
@@ -182,7 +183,7 @@ def test_a_writer_whose_lock_file_was_removed_writes_into_nothing(
         path.unlink()
     (tmp_path / ".lock").unlink(missing_ok=True)
     new = JsonlFolder(tmp_path, port).open("demo")
-    with pytest.raises(LogFailed):
+    with pytest.raises(Fenced if port is OS else LogFailed):  # the new one has not named itself yet
         old.append([event(1)])
     new.append([event(1)])
     old.close()
@@ -343,6 +344,25 @@ def test_what_is_held_is_said_as_it_is_known(port: Port, tmp_path: Path) -> None
     assert [store.acquire("a"), store.acquire("a"), other.acquire("a")] == [True, False, False]
     assert [store.is_held("a"), store.is_held("b")] == [True, False if port is OS else None]
     assert other.is_held("a") is (True if port is OS else None)
+
+
+def test_who_holds_a_session_on_another_lock_file_is_known_to_who_held_it(
+    port: Port, tmp_path: Path
+) -> None:
+    first, second = StoreLock(FolderNames(tmp_path), port), StoreLock(FolderNames(tmp_path), port)
+    lock = ".lock" if port is OS else "a.lock"
+    assert not first.is_held_by_another("a")
+    assert first.acquire("a")
+    assert not first.is_held_by_another("a")
+    (tmp_path / lock).unlink()
+    assert not first.is_held_by_another("a")
+    assert second.acquire("a")
+    known = port is OS
+    assert (first.is_held_by_another("a"), first.is_held_by_another("b")) == (known, False)
+    assert first.acquire("b"), "which moves it to the other lock file"
+    assert (first.is_held_by_another("a"), first.is_held_by_another("b")) == (known, False)
+    second.release("a")
+    assert not first.is_held_by_another("a")
 
 
 def test_only_a_lock_file_that_was_replaced_makes_others_possible(tmp_path: Path) -> None:

@@ -12,20 +12,21 @@ import pytest
 
 from refold.runtime.events import Owner, SessionOwner
 from refold.runtime.storage import this_process
-from refold.runtime.storage.owners import busy, has_ended, is_running, may_write_still
+from refold.runtime.storage.owners import _boot, busy, has_ended, is_running, may_write_still
 from refold.runtime.storage.scan import LastOwner
 
 HERE = this_process()
 KERNEL, _, SPACE = HERE.boot.partition("/")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def running() -> Iterator[int]:
-    """The number of another process that runs."""
+    """The number of another process that runs, and is only looked at."""
     waiting = [sys.executable, "-c", "import sys; sys.stdin.read()"]
     with subprocess.Popen(waiting, stdin=subprocess.PIPE) as process:
         yield process.pid
-        process.kill()
+        process.communicate()
+    assert process.returncode == 0
 
 
 def gone() -> int:
@@ -68,10 +69,11 @@ def test_what_is_known_of_an_owner(which: str, running: int) -> None:
 
 def test_this_process_is_no_other_one() -> None:
     """It knows of its own logs what it holds, and is named as the holder of one that is locked."""
-    last = LastOwner(SessionOwner(1, HERE), 5, released=False)
-    assert (is_running(HERE), may_write_still(last), has_ended(HERE)) == (False, False, False)
+    here = this_process()
+    last = LastOwner(SessionOwner(1, here), 5, released=False)
+    assert (is_running(here), may_write_still(last), has_ended(here)) == (False, False, False)
     refused = busy("s", last)
-    assert (refused.pid, refused.here) == (HERE.pid, True)
+    assert (refused.pid, refused.here) == (here.pid, True)
 
 
 def test_a_log_that_names_nobody_has_no_owner() -> None:
@@ -82,6 +84,7 @@ def test_a_log_that_names_nobody_has_no_owner() -> None:
 
 
 def test_the_boot_names_the_kernel_and_the_space_of_process_ids() -> None:
-    space = Path("/proc/self/ns/pid").readlink().name
-    assert Path("/proc/sys/kernel/random/boot_id").read_text().strip() == KERNEL
-    assert space == f"pid:[{SPACE}]"
+    _boot.cache_clear()
+    kernel, _, space = this_process().boot.partition("/")
+    assert Path("/proc/sys/kernel/random/boot_id").read_text().strip() == kernel
+    assert Path("/proc/self/ns/pid").readlink().name == f"pid:[{space}]"

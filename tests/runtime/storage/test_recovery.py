@@ -339,6 +339,31 @@ def test_a_log_that_this_process_has_open_is_gone_on_with_in_a_copy() -> None:
     assert port.lstat(LOG).identity == old  # which this process has left
 
 
+@pytest.mark.parametrize("made_here", [True, False])
+def test_what_this_process_has_open_is_known_whatever_the_lock_file_says(made_here: bool) -> None:
+    """Somebody put another lock file there: nothing tells of it but that the file is open here."""
+    data = framed([[owner_event(0)], [event(1)]])[0]
+    store, port = memory(None if made_here else data)
+    log = store.create(HEADER) if made_here else store.open("demo")
+    log.append([owner_event(log.next_seq)])
+    log.sync()
+    beside = store.create(SessionHeader("beside", 1))
+    beside.append([event(0)])
+    beside.close()
+    port.unlink(FOLDER / ".lock")
+    put(port, FOLDER / ".lock", b"")
+    other, moved = JsonlFolder(FOLDER, port), []
+    for name in ("demo", "beside"):
+        path = FOLDER / f"{name}.jsonl"
+        before = port.lstat(path).identity
+        other.open(name).close()
+        moved.append(port.lstat(path).identity != before)
+    assert moved == [True, False]
+    with pytest.raises(LogFailed):
+        log.append([event(log.next_seq)])
+    log.close()
+
+
 @pytest.mark.parametrize("failing", range(1, 4))
 def test_a_takeover_whose_folder_cannot_be_synced_keeps_nobody_out(failing: int) -> None:
     owner = {"host": "elsewhere", "pid": 1, "boot": "another"}

@@ -111,7 +111,7 @@ def test_a_later_record_that_is_bad_itself_is_no_witness() -> None:
     data, ends = framed(batches([1, 1, 1, 1]))
     damaged = bytearray(data)
     for start in ends[1:-1]:
-        damaged[start + 60] ^= 1
+        damaged[start + 40] ^= 1
     assert _scan(bytes(damaged)).torn == Torn(ends[1], len(data) - ends[1], 3, "bad-crc")
 
 
@@ -452,7 +452,7 @@ def test_a_first_write_whose_first_sector_never_came_held_no_acknowledged_event(
         _scan(bytes(512) + data[512:])
 
 
-@pytest.mark.parametrize("sizes", [[9, 9], [1, 1, 9]])
+@pytest.mark.parametrize("sizes", [[9, 9], [1, 9]])
 def test_a_log_whose_first_sector_is_gone_behind_a_durable_mark_is_corrupt(
     sizes: list[int],
 ) -> None:

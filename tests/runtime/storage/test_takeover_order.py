@@ -13,7 +13,7 @@ import pytest
 
 from refold.runtime.storage import JsonlFolder, MemoryPort, NotFound, SessionBusy, Unavailable
 from refold.runtime.storage.jsonl.names import FolderNames
-from refold.runtime.storage.jsonl.takeover import take_over
+from refold.runtime.storage.jsonl.takeover import complete, take_over
 from tests.runtime.storage.logs import FOLDER, LOG, event, framed, get, intercepted, memory, put
 
 OWNED = event(0, "session/owner", term=1, owner={"host": "elsewhere", "pid": 1, "boot": "another"})
@@ -141,3 +141,86 @@ def test_what_was_torn_is_looked_for_in_the_copy() -> None:
     assert log.recovered.dropped_bytes == len(LATE) - 9
     log.close()
     assert steps.store.read("demo").torn is None
+
+
+def test_nobody_takes_over_what_is_being_taken_over_until_it_is_done() -> None:
+    """Else of two that are at it one would go on in a copy that has lost its name."""
+    steps = Steps()
+    layout = FolderNames(FOLDER)
+
+    def another() -> None:
+        with pytest.raises(SessionBusy):
+            take_over(steps.port, layout, "demo", steps.port.open(LOG, os.O_RDWR))
+
+    steps.at["unlink"] = another  # the copy has the log's name by now
+    log = steps.store.open("demo")
+    third = take_over(steps.port, layout, "demo", steps.port.open(LOG, os.O_RDWR))
+    steps.port.close(third)
+    log.close()
+
+
+class NoRanges(MemoryPort):
+    """A system whose files cannot be locked in parts."""
+
+    has_range_locks = False
+
+    def lock(self, fd: int, offset: int) -> bool:
+        raise AssertionError((fd, offset))
+
+    def unlock(self, fd: int, offset: int) -> None:
+        raise AssertionError((fd, offset))
+
+    def flock(self, fd: int) -> bool:
+        return super().lock(fd, 0)
+
+
+def test_a_log_is_taken_over_where_there_are_no_range_locks() -> None:
+    port = NoRanges()
+    port.mkdir(FOLDER)
+    put(port, LOG, DATA)
+    old = port.lstat(LOG).identity
+    JsonlFolder(FOLDER, port).open("demo").close()
+    assert port.lstat(LOG).identity != old
+    assert left_behind(port) == []
+
+
+def crashed(**files: bytes) -> tuple[MemoryPort, FolderNames]:
+    """What a crash left of a takeover, by the name of each file."""
+    port, layout = MemoryPort(), FolderNames(FOLDER)
+    port.mkdir(FOLDER)
+    for name, data in files.items():
+        put(port, getattr(layout, name)("demo"), data)
+    return port, layout
+
+
+def test_a_takeover_that_is_under_way_is_not_tidied_up() -> None:
+    port, layout = crashed(aside=DATA)
+    busy = port.open(layout.aside("demo"), os.O_RDWR)
+    assert port.lock(busy, 0)
+    with pytest.raises(SessionBusy):
+        complete(port, layout, "demo")
+    assert port.listdir(FOLDER) == [layout.aside("demo").name]
+    port.close(busy)
+    complete(port, layout, "demo")
+    assert port.listdir(FOLDER) == [LOG.name]
+
+
+def test_one_that_was_tidied_up_and_deleted_meanwhile_is_left_alone() -> None:
+    port, layout = crashed(aside=DATA)
+
+    def before(operation: str, _args: tuple[Any, ...]) -> None:
+        if operation == "lock":
+            port.unlink(layout.aside("demo"))
+
+    complete(intercepted(port, before), layout, "demo")
+    assert port.listdir(FOLDER) == []
+
+
+def test_of_the_other_names_of_a_log_only_those_of_its_own_file_are_removed() -> None:
+    """Another draft may be that of somebody who is at work."""
+    port, layout = crashed(log=DATA)
+    port.link(LOG, layout.copy("demo").with_name("demo.copy-1"))
+    draft = layout.copy("demo").with_name("demo.copy-of-somebody")
+    put(port, draft, DATA)
+    complete(port, layout, "demo")
+    assert sorted(port.listdir(FOLDER)) == [draft.name, LOG.name]

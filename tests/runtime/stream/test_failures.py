@@ -111,7 +111,8 @@ def test_a_failure_carries_what_the_response_said() -> None:
     )
 
     assert failure.message == (
-        "the provider's rate limit is reached; send fewer requests (HTTP 429): Slow down."
+        "the provider's rate limit is reached; send fewer requests "
+        "(HTTP 429; it asks to wait 2 s): Slow down."
     )
     assert (failure.status, failure.retry_after_ms, failure.request_id) == (429, 2000, "r-1")
 
@@ -120,6 +121,94 @@ def test_a_request_id_may_stand_in_the_body() -> None:
     body = b'{"type":"error","error":{"type":"overloaded_error"},"request_id":"r-2"}'
 
     assert failure_from_response(529, {}, body).request_id == "r-2"
+
+
+OVERFLOWS = [
+    "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+    "Prompt exceeds max length",
+    "Range of input length should be [1, 129024]",
+    "prompt token count of 140000 exceeds the limit of 128000",
+    "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
+    "Your request exceeded model token limit: 262144 (requested: 300001)",
+    "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4097. Given: 5000",
+    "prompt too long; exceeded max context length by 4 tokens",
+    "input length and `max_tokens` exceed context limit: 198000 + 8192 > 200000",
+    "the request exceeds the available context size, try increasing it",
+    "Input is too long for requested model.",
+    "invalid params, context window exceeds limit",
+    "total number of tokens in the prompt cannot exceed 4081 tokens",
+    "Requested input of 33,000 tokens is greater than 32,768",
+    "Prompt 超长",
+]
+
+
+@pytest.mark.parametrize("text", OVERFLOWS)
+@pytest.mark.parametrize("status", [400, 422])
+def test_an_overflow_is_known_in_the_words_of_every_server(text: str, status: int) -> None:
+    assert code(status, error(text, type="invalid_request_error")) == "CONTEXT_WINDOW_EXCEEDED"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        (
+            400,
+            error("max_tokens is too large: 9000. This model supports at most 4096"),
+            "INVALID_REQUEST",
+        ),
+        (400, error("max_completion_tokens must be at most 4,096 tokens"), "INVALID_REQUEST"),
+        (400, error("Too many tokens, please wait before trying again."), "RATE_LIMIT"),
+        (429, error("Too many tokens, please wait before trying again."), "RATE_LIMIT"),
+        (400, error("refused: the user wrote 'my monthly limit, my billing'"), "INVALID_REQUEST"),
+        (400, error("the field `stop` has too many entries"), "INVALID_REQUEST"),
+        (400, error("temperature exceeds 2"), "INVALID_REQUEST"),
+        (413, error("Request Entity Too Large"), "INVALID_REQUEST"),
+    ],
+)
+def test_what_only_sounds_like_an_overflow_or_a_spent_account_is_none(
+    status: int, body: bytes, expected: str
+) -> None:
+    assert code(status, body) == expected
+
+
+QUOTA_WORDS = "You exceeded your current quota. Upgrade at https://x.example/settings/billing"
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "expected", "wait"),
+    [
+        ({}, error(QUOTA_WORDS, code="rate_limit_exceeded", type="tokens"), "RATE_LIMIT", None),
+        ({"retry-after": "7"}, error(QUOTA_WORDS), "RATE_LIMIT", 7000),
+        ({}, error(f"{QUOTA_WORDS}. Please retry in 34.5s."), "RATE_LIMIT", 34_500),
+        ({}, error("Rate limit reached. Please try again in 1m30.5s."), "RATE_LIMIT", 90_500),
+        ({}, error("slow down, retry after 20 seconds"), "RATE_LIMIT", 20_000),
+        ({}, error("please wait 2 minutes and go on"), "RATE_LIMIT", 120_000),
+        ({}, error("try again in 250ms"), "RATE_LIMIT", 250),
+        (
+            {},
+            error(QUOTA_WORDS, details=[{"@type": "x"}, {"retryDelay": "41.2s"}]),
+            "RATE_LIMIT",
+            41_200,
+        ),
+        ({"retry-after": "3"}, error("try again in 9s"), "RATE_LIMIT", 3000),
+        ({}, error(QUOTA_WORDS, type="insufficient_quota"), "QUOTA", None),
+        ({"retry-after": "3"}, error(QUOTA_WORDS, code="insufficient_quota"), "QUOTA", 3000),
+        ({}, error(QUOTA_WORDS), "QUOTA", None),
+        ({}, error("try again in 5 more tries, after 3 messages"), "RATE_LIMIT", None),
+    ],
+)
+def test_a_limit_that_passes_is_told_from_an_account_that_is_spent(
+    headers: dict[str, str], body: bytes, expected: str, wait: int | None
+) -> None:
+    failure = failure_from_response(429, headers, body)
+    assert (failure.code, failure.retry_after_ms) == (expected, wait)
+    assert ("asks to wait" in failure.message) == (wait is not None)
+
+
+def test_a_wait_in_the_words_of_a_stream_s_error_is_kept() -> None:
+    found = {"error": {"message": "busy, try again in 2s", "code": "rate_limit_exceeded"}}
+    failure = failure_from_error(found)
+    assert (failure.code, failure.retry_after_ms) == ("RATE_LIMIT", 2000)
 
 
 DATE = "Wed, 21 Oct 2026 07:28:00 GMT"
@@ -217,7 +306,12 @@ def test_a_message_is_cut_and_says_so() -> None:
         (b"<html><h1>502 Bad\nGateway</h1></html>", "(HTTP 502): 502 Bad Gateway"),
         (b'{"error":"down"}', "(HTTP 502): down"),
         (b'{"detail":"down"}', "(HTTP 502): down"),
-        (b'{"detail":[{"msg":"down"}]}', '(HTTP 502): [{"msg":"down"}]'),
+        (b'{"detail":[{"msg":"down"}]}', '(HTTP 502): {"msg":"down"}'),
+        (b'{"detail":["up","down"]}', '(HTTP 502): ["up","down"]'),
+        (b'{"errors":["down"]}', "(HTTP 502): down"),
+        (b'{"error":true,"message":"down"}', "(HTTP 502): down"),
+        (b'{"error":{"code":1},"message":"down"}', "(HTTP 502): down"),
+        (b'{"error_code":336,"error_msg":"down"}', "(HTTP 502): down"),
         (b'{"error":{"message":"m","metadata":{"raw":"why"}}}', "(HTTP 502): m why"),
         (b"\xff\xfe", "(HTTP 502): \ufffd\ufffd"),
     ],

@@ -6,15 +6,13 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.runtime.json import Json
-from refold.runtime.messages import Block, ReasoningBlock, TextBlock, ToolCallBlock, tool_calls
-from refold.runtime.stream.assembler import Assembled, Assembler
-from refold.runtime.stream.chunk_order import ChunkOrder
+from refold.runtime.messages import Block, ReasoningBlock, TextBlock, ToolCallBlock
+from refold.runtime.stream.assembler import Assembled
 from refold.runtime.stream.chunks import (
     BlockEnd,
     BlockStart,
@@ -29,68 +27,19 @@ from refold.runtime.stream.chunks import (
 )
 from refold.runtime.stream.failures import LlmFailure
 from refold.runtime.wire.chat.decode import ChatDecoder
-
-DONE = b"data: [DONE]\n\n"
-USAGE = {"prompt_tokens": 10, "completion_tokens": 3}
-
-
-def event(payload: object) -> bytes:
-    return b"data: " + orjson.dumps(payload) + b"\n\n"
-
-
-def delta(finish: str | None = None, **fields: Any) -> bytes:
-    return event({"choices": [{"index": 0, "delta": fields, "finish_reason": finish}]})
-
-
-def said(text: str) -> bytes:
-    return delta(content=text)
-
-
-def call(**fields: Any) -> dict[str, Any]:
-    """One entry of `tool_calls`; name and arguments go into its function."""
-    function = {key: fields.pop(key) for key in ("name", "arguments") if key in fields}
-    return {**fields, "function": function}
-
-
-def decode(*pieces: bytes) -> list[Chunk]:
-    """All chunks of a stream, checked against the grammar."""
-    decoder, grammar = ChatDecoder(), ChunkOrder()
-    chunks = [chunk for piece in pieces for chunk in decoder.feed(piece)]
-    chunks += decoder.close()
-    for chunk in chunks:
-        grammar.check(chunk)
-    assert decoder.done
-    return chunks
-
-
-def assemble(chunks: Iterable[Chunk]) -> Assembled:
-    assembler = Assembler()
-    for chunk in chunks:
-        assembler.feed(chunk)
-    return assembler.finished()
-
-
-def answer(*pieces: bytes) -> Assembled:
-    return assemble(decode(*pieces))
-
-
-def calls(*entries: dict[str, Any]) -> tuple[ToolCallBlock, ...]:
-    """The calls of a stream in which each entry has a delta of its own."""
-    stream = [delta(tool_calls=[entry]) for entry in entries]
-    return tool_calls(answer(*stream, delta("tool_calls"), DONE).content)
-
-
-def failure_of(*pieces: bytes) -> tuple[list[Chunk], str]:
-    """The chunks before a failure, and its code."""
-    decoder = ChatDecoder()
-    chunks: list[Chunk] = []
-    with pytest.raises(LlmFailure) as caught:
-        for piece in pieces:
-            chunks += decoder.feed(piece)
-        chunks += decoder.close()
-    assert not decoder.done
-    return chunks, caught.value.failure.code
-
+from tests.runtime.wire.chat_streams import (
+    DONE,
+    USAGE,
+    answer,
+    assemble,
+    call,
+    calls,
+    decode,
+    delta,
+    event,
+    failure_of,
+    said,
+)
 
 # The shape of an ordinary answer
 
@@ -131,8 +80,7 @@ def test_reasoning_then_text_then_a_call_chunk_by_chunk() -> None:
         BlockStart(1, "text"),
         TextDelta(1, "I look."),
         BlockStart(2, "tool-call"),
-        ToolCallDelta(2, "c1", "", "read"),
-        ToolCallDelta(2, "c1", '{"a":1}'),
+        ToolCallDelta(2, "c1", '{"a":1}', "read"),
         BlockEnd(0, ReasoningBlock("hm")),
         BlockEnd(1, TextBlock("I look.")),
         BlockEnd(2, ToolCallBlock("c1", "read", '{"a":1}')),
