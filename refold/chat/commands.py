@@ -102,12 +102,12 @@ async def _steer(desk: Desk, rest: str) -> None:
 
 async def _pending(desk: Desk, rest: str) -> None:
     conversation, teller = desk.conversation, desk.conversation.teller
-    pending = conversation.pending()
+    pending = conversation.agent.pending()
     verb, _, number = rest.partition(" ")
     chosen = pending[int(number) - 1 : int(number)] if number.isdecimal() else pending
     if not pending:
         teller.note("nothing waits")
-    elif verb == "send" and not number:
+    elif verb == "send" and not number and any(entry.held for entry in pending):
         await desk.release()
     elif verb == "drop" and chosen and (not number or number.isdecimal()) and number != "0":
         dropped = [await conversation.drop(entry.seq) for entry in chosen]

@@ -4,35 +4,30 @@ from __future__ import annotations
 
 from contextlib import ExitStack, suppress
 
-import attrs
+import trio
 
 from refold.actors.agent import Agent
 from refold.actors.runtime import Runtime
 from refold.actors.turn.options import AgentOptions
 from refold.chat.teller import Teller
+from refold.cli.shared.exit_codes import CannotDo
+from refold.cli.shared.logs import locate
 from refold.runtime.envelope import Event, decode_line
 from refold.runtime.errors import RefoldError, RuleBroken
-from refold.runtime.messages import text_of
-from refold.runtime.storage import NotFound
-
-
-@attrs.frozen
-class Waiting:
-    """An entry of the inbox that no turn has taken."""
-
-    seq: int
-    kind: str
-    text: str
+from refold.runtime.storage import NotFound, open_sessions
 
 
 class Conversation:
-    """One agent at a time, of which `teller` tells; `options` are what the next is opened with."""
+    """One agent at a time, of which `teller` tells; `options` are what the next is opened with.
+
+    `address` is the store's, in which other sessions are looked for.
+    """
 
     def __init__(
-        self, runtime: Runtime, agent: Agent, options: AgentOptions, teller: Teller
+        self, runtime: Runtime, address: str, agent: Agent, options: AgentOptions, teller: Teller
     ) -> None:
         self.agent, self.teller, self.runtime = agent, teller, runtime
-        self.options = options
+        self.options, self._address = options, address
         self._heard = ExitStack()
         self._hear()
 
@@ -56,11 +51,25 @@ class Conversation:
         await self._leave_for(await self.runtime.start_agent(name=name, **self._anew()))
 
     async def resume(self, session: str) -> None:
-        """Go on in another stored session, as it is; raises what `Runtime.resume` does."""
+        """Go on in another session of the store, as it is, named as commands name one.
+
+        Raises what `locate` and `Runtime.resume` do.
+        """
+        session = await trio.to_thread.run_sync(self._find, session)
         options: AgentOptions = {"tools": self.options.get("tools", ())}
         agent = await self.runtime.resume(session, **options)
         self.options = options
         await self._leave_for(agent)
+
+    def _find(self, name: str) -> str:
+        store = open_sessions(self._address)
+        try:
+            place = locate(store, name)
+        finally:
+            store.close()
+        if place.store.address != store.address:
+            raise CannotDo(f"{name} is in another store; leave, and say refold chat {name}")
+        return place.session
 
     async def ask_another(self, model: str) -> None:
         """Go on in this session with another model; raises what opening it with that does.
@@ -114,11 +123,6 @@ class Conversation:
             return self.options["model"]
         return f"{header.config.provider}/{header.config.model}"
 
-    def pending(self) -> list[Waiting]:
-        """What was said and no turn has taken, in the order in which it came."""
-        entries = self.agent.log.live.rules.inbox.pending.items()
-        return [Waiting(seq, entry.kind, text_of(entry.content)) for seq, entry in entries]
-
     async def drop(self, seq: int) -> bool:
         """Take an entry back; False where a turn has taken it already."""
         with suppress(RuleBroken):
@@ -128,7 +132,7 @@ class Conversation:
 
     async def cancel(self) -> None:
         """Cancel the turn that runs, and what was meant for it alone and not heard yet."""
-        for entry in self.pending():
+        for entry in self.agent.pending():
             if entry.kind == "steer" and await self.drop(entry.seq):
                 self.teller.note(f"the turn did not hear this any more: {entry.text}")
         await self.agent.cancel()

@@ -54,13 +54,14 @@ def _remembered(text: str) -> str:
 
 def tell_pending(conversation: Conversation) -> None:
     """Tell what waits in the inbox, and what can be done about it; nothing where nothing does."""
-    teller, pending = conversation.teller, conversation.pending()
+    teller, pending = conversation.teller, conversation.agent.pending()
     if not pending:
         return
-    teller.note("this waits and was not sent:")
+    teller.note("this waits, and the model has not seen it:")
     for number, entry in enumerate(pending, 1):
         teller.lines(f"  {number}. {entry.kind}: {shortened(entry.text, 200)}")
-    teller.note("/pending send lets it have its turn; /pending drop, or drop NUMBER, takes it back")
+    if any(entry.held for entry in pending):
+        teller.note("/pending send lets that have its turns; /pending drop takes it back")
 
 
 def part(conversation: Conversation, again: str) -> None:

@@ -28,6 +28,7 @@ class Plain:
                 else:
                     self.refresh()
             self._heard("leave")
+            await trio.sleep_forever()  # until what was said before has been done
 
     def show(self, pieces: Sequence[Piece]) -> None:
         show_at_once(pieces)

@@ -56,7 +56,7 @@ async def _opened(
         except RefoldError as error:
             say(str(error))
             return opening_code(error)
-        conversation = Conversation(runtime, agent, wanted.options, teller)
+        conversation = Conversation(runtime, wanted.store, agent, wanted.options, teller)
         introduce_new(conversation) if wanted.session is None else introduce(conversation)
         with log_lines(teller.note):
             if terminal:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -16,7 +18,8 @@ from refold.runtime.envelope import decode_line
 from refold.runtime.events import UserMessage
 from refold.runtime.messages import text_of
 from refold.runtime.storage import JsonlFolder
-from tests.refold.terminal import Terminal, terminal
+from tests.refold.terminal import Terminal, environment, terminal
+from tests.snippets import ROOT
 
 ANSWERS = """
 import refold
@@ -327,3 +330,138 @@ def _is_chat_of(entry: Path, shell: int) -> bool:
         return parent == shell and b"refold" in (entry / "cmdline").read_bytes()
     except OSError:  # it ended meanwhile
         return False
+
+
+def test_what_was_left_waits_is_shown_at_resume_and_is_not_sent_unseen(folder: Path) -> None:
+    with chat(folder) as person:
+        person.type("hang\r")
+        person.expect("partial text")
+        person.type("drop table users\r")
+        person.expect("queued")
+        person.type("/quit\r")
+        person.expect("come back with")
+        person.finish()
+    with chat(folder, "last") as person:
+        person.shows("> hang")
+        person.shows("partial text")
+        person.shows("1. prompt: drop table users")
+        person.shows("/pending send")
+        person.type("hello\r")
+        person.expect("You said 5: hello")
+        assert "drop table users" not in prompts(folder)
+        person.type("/pending\r")
+        person.expect("1. prompt: drop table users")
+        person.type("/pending drop 2\r")
+        person.expect("1. prompt: drop table users")
+        person.type("/pending drop 1\r")
+        person.expect("taken back: 1 of 1")
+        person.type("/pending\r")
+        person.expect("nothing waits")
+        leave(person)
+    assert prompts(folder) == ["hang", "hello"]
+
+
+def test_what_was_left_is_sent_when_that_is_said(folder: Path) -> None:
+    with chat(folder) as person:
+        person.type("hang\r")
+        person.expect("partial text")
+        person.type("later\r")
+        person.expect("queued")
+        person.type("/quit\r")
+        person.finish()
+    with chat(folder, "last") as person:
+        person.type("/pending send\r")
+        person.expect("You said 5: later")
+        person.expect("tokens in")
+        leave(person)
+    assert prompts(folder) == ["hang", "later"]
+
+
+def test_commands_that_change_who_is_talked_to(folder: Path) -> None:
+    with chat(folder) as person:
+        person.type("one\r")
+        person.expect("tokens in")
+        person.type("two\r")
+        person.expect("tokens in")
+        person.type("/undo\r")
+        person.expect("without the last turn")
+        person.type("/messages\r")
+        person.expect("You said 3: one")
+        person.type("/model\r")
+        person.expect("script/any answers")
+        person.type("/model script/other\r")
+        person.expect("script/other answers")
+        person.type("/model nobody/x\r")
+        person.expect("there is no provider 'nobody'")
+        person.type("three\r")
+        person.expect("You said 5: three")
+        person.expect("tokens in")
+        person.type("/tools\r")
+        person.expect("there are none")
+        person.type("/new\r")
+        person.expect("script/other")
+        person.type("four\r")
+        person.expect("You said 4: four")
+        person.expect("tokens in")
+        first = re.findall(r"-- session (\S+),", person.output)[0]
+        person.type(f"/resume {first}\r")
+        person.expect("goes on after 2 turns")
+        person.shows("> two")
+        person.type("/resume nobody\r")
+        person.expect("no session in")
+        person.type("/resume\r")
+        person.expect("say which session")
+        leave(person)
+
+
+def hidden_editor(folder: Path) -> dict[str, str]:
+    """An environment in which the extra is not installed."""
+    (folder / "hide").mkdir()
+    (folder / "hide" / "sitecustomize.py").write_text(
+        "import sys\nsys.modules['prompt_toolkit'] = sys.modules['wcwidth'] = None\n"
+    )
+    return {"PYTHONPATH": f"{folder / 'hide'}:{ROOT}"}
+
+
+@pytest.mark.parametrize("dumb", [False, True])
+def test_without_the_editor_each_line_is_a_prompt(folder: Path, dumb: bool) -> None:
+    env = {"TERM": "dumb"} if dumb else hidden_editor(folder)
+    with terminal(["chat", "--script", "answers.py"], folder, env) as person:
+        person.expect("> ")
+        assert ("pip install 'refold[chat]'" in person.output) is not dumb
+        person.type("hello\n")
+        person.expect("You said 5: hello")
+        person.expect("> ")
+        person.type("hang\n")
+        person.expect("partial text")
+        person.type("\x03")
+        person.expect("cancelled")
+        person.type("/tools\n")
+        person.expect("there are none")
+        person.type("\x04")
+        person.expect("come back with")
+        assert person.finish() == 0
+        assert "[chat]" not in person.output[person.output.index("You said") :]
+    assert prompts(folder) == ["hello", "hang"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["chat", "--help"], ["sessions"], ["prompt", "x"]]
+)
+def test_only_a_chat_on_a_terminal_imports_the_editor(folder: Path, arguments: list[str]) -> None:
+    code = (
+        "import sys\nfrom refold.cli import main\n"
+        "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
+        "assert not {'prompt_toolkit', 'wcwidth', 'asyncio'} & set(sys.modules)"
+    )
+    given = [*arguments, "--script", "answers.py"] if arguments[0] == "prompt" else arguments
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *given],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
