@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.refold.screen import Screen
 from tests.snippets import ROOT
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 """Seconds that a test waits for what must come; only one that fails waits so long."""
 
 REFOLD = (sys.executable, "-m", "refold")
