@@ -59,7 +59,7 @@ class Host:
     """What a session needs of the runtime around it.
 
     `clock` gives epoch ms; `find` a provider's record (None for a scripted model), `find_model`
-    the way to it, both by name.
+    the way to it, both by name. From `draining` on no turn begins and no input is taken.
     """
 
     store: Store
@@ -67,6 +67,7 @@ class Host:
     clock: Callable[[], int]
     find: Callable[[str], Provider | None]
     find_model: Callable[[str], Model]
+    draining: trio.Event = attrs.field(factory=trio.Event)
 
 
 @attrs.frozen(eq=False)

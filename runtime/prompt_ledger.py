@@ -133,7 +133,7 @@ class PromptLedger:
         self.current: Tally | None = None
         self.removed: dict[int, str] = {}
         self.recoveries = 0
-        """How many of the last turns were recovery turns, one after the other."""
+        """How many of the last turns were recovery turns, in a row, each after an interruption."""
 
     def apply(self, event: Event) -> None:
         if event.seq < self._seed_length:
@@ -156,7 +156,8 @@ class PromptLedger:
         offered = frozenset[int]() if recovery else frozenset(self._unclaimed)
         self.current = Tally(turn, seq, trigger, offered=offered)
         recovers = recovery and self._last is not None
-        self.recoveries = self.recoveries + 1 if recovers else 0
+        crashed = self._cut_by == "interrupted"  # a polite end is no sign of a loop of crashes
+        self.recoveries = self.recoveries + crashed if recovers else 0
         if recovers and self._last is not None:
             self._claim(self._last.claimed)
 
@@ -215,15 +216,29 @@ class PromptLedger:
         """A finished turn, if it is among those that are kept."""
         return self._finished.get(turn)
 
-    def interrupted(self) -> Source | None:
-        """The source of the last turn if it was interrupted before it answered what it took."""
+    def cut(self) -> Source | None:
+        """The source of the last turn if it was cut before it answered what it took.
+
+        By a crash (`interrupted`) or by the end of its agent (`disposed`): a recovery turn is owed.
+        """
         if self.current is not None or self._last is None or not self._last.claimed:
             return None
-        last = self._finished[self._last.turn]
-        if self._last.answered:
-            return None
-        return self._last.trigger.source if last.reason.kind == "interrupted" else None
+        owed = self._cut_by in CUT and not self._last.answered
+        return self._last.trigger.source if owed else None
 
+    @property
+    def _cut_by(self) -> str | None:
+        last = None if self._last is None else self._finished.get(self._last.turn)
+        return None if last is None else last.reason.kind
+
+    def gave_up(self, turn: Turn, allowed: int) -> bool:
+        """Whether a turn is the last of more recovery turns in a row than are `allowed`."""
+        last = self._last is not None and self._last.turn == turn.turn
+        return last and turn.reason.kind == "interrupted" and self.recoveries >= allowed
+
+
+CUT = frozenset({"interrupted", "disposed"})
+"""The ends of turns that were not theirs: what they took is answered by a recovery turn."""
 
 _FOLLOWED = frozenset({"turn/start", "turn/end", "inbox/queued", "inbox/removed"})
 

@@ -12,8 +12,9 @@ What sets a turn off is found in the log and not carried in a mail:
 - a pending prompt, or steering that came too late for its turn, that has not had a turn in this
   life. One whose turn was cancelled before it was claimed starts no second turn, since that is
   what the cancel was for; it stays pending and joins the next;
-- an interrupted turn that had not answered, where the loop continues what an earlier life left: a
-  recovery turn, with no new input, at most `RECOVERIES` in a row;
+- a turn that was cut before it answered, by a crash or by the end of its agent, where the loop
+  continues what an earlier life left: a recovery turn, with no new input. After crashes at most
+  as many in a row as the agent allows, and one more for each `Retry`;
 - nothing else. Injected context waits until somebody speaks.
 
 `Wake` carries no input: it says *look*. One that is lost in a crash loses nothing, since a
@@ -42,10 +43,6 @@ from refold.runtime.envelope import draft
 from refold.runtime.events import EndReason, Trigger, TurnStart
 from refold.runtime.messages import USER, Source
 
-RECOVERIES = 3
-"""How many recovery turns may follow one another, the restart limit of the loop."""
-
-
 class Loop:
     """Stands for the agent loop in the types of what it is sent."""
 
@@ -66,7 +63,18 @@ class WhenIdle(Ask[Loop, None]):
     """Answered once every prompt has had a turn."""
 
 
-Request = Wake | WhenIdle
+@attrs.frozen
+class Retry(Ask[Loop, None]):
+    """Begin a recovery turn for the last turn if it was cut; answered once that is over."""
+
+
+Request = Wake | WhenIdle | Retry
+
+CUT_OFF = (
+    "Your answer was cut off here before it was complete, and nobody has acted on it. Answer again "
+    "from where it is useful; do not repeat what was said already."
+)
+"""What a recovery turn begins with where the model would otherwise be shown its own last word."""
 
 
 class AgentLoop:
@@ -84,8 +92,11 @@ class AgentLoop:
         source: StartSource,
         *,
         continues: bool,
+        draining: trio.Event,
+        recoveries: int,
     ) -> None:
         self._log, self._make_instance = log, make_instance
+        self._draining, self._most_recoveries = draining, recoveries
         self._source: StartSource = source
         self._continues = continues
         self._instance = make_instance(source)
@@ -115,6 +126,20 @@ class AgentLoop:
     def busy(self) -> bool:
         """Whether a turn is in hand, its end not durable yet included, or about to be."""
         return self._cancel is not None or self.running or self.recovers or bool(self._owed())
+
+    @property
+    def in_a_turn(self) -> bool:
+        """Whether a turn is in hand, its end not durable yet included."""
+        return self._cancel is not None
+
+    async def turn_over(self) -> None:
+        """Wait until no turn is in hand."""
+        while self._cancel is not None:
+            await self._turn_over.wait()
+
+    @property
+    def _may_begin(self) -> bool:
+        return not (self._disposed or self._draining.is_set())
 
     @property
     def abandoned_threads(self) -> int:
@@ -154,19 +179,17 @@ class AgentLoop:
                 return
 
     async def _recover(self) -> None:
-        """One turn without new input, for what an interrupted one took and did not answer."""
+        """A turn without new input for what one that was cut took and did not answer."""
         answers = self._log.live.answers
-        source = answers.interrupted()
-        while source is not None and answers.recoveries < RECOVERIES and not self._disposed:
+        while (source := answers.cut()) is not None and self._may_begin and not self.gives_up:
             await self._turn(Trigger("recovery", source))
-            source = answers.interrupted()
         self.recovers = False
         self._log.live.feed.wake()  # an interrupted turn may be the last word now
 
     async def _work(self, mails: list[Mail[Request]], mailbox: Mailbox[Request]) -> None:
         """Turns until every prompt has had one; then whoever waits for that is answered."""
         waiting: list[Mail[Request]] = []
-        while not self._disposed:
+        while self._may_begin:
             for mail in (*mails, *iter(mailbox.receive_nowait, None)):
                 match mail.message:
                     case Wake(asked=seq):
