@@ -66,11 +66,11 @@ async def drained(openings: Sequence[SessionLife], seconds: float) -> tuple[str,
 
     None may start another turn by then.
     """
-    running = [life.opened.loop for life in openings if life.opened is not None]
+    running = {life.session: life.opened.loop for life in openings if life.opened is not None}
     with trio.move_on_after(seconds):
-        for loop in running:
+        for loop in running.values():
             await loop.turn_over()
-    late = tuple(loop.session_id for loop in running if loop.in_a_turn)
+    late = tuple(session for session, loop in running.items() if loop.in_a_turn)
     for session in late:
         _log.warning(
             "a turn of session %s did not finish within %g s and ends as disposed; resume it with "

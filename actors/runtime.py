@@ -16,8 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Generic, TypeAlias, TypeVar, Unpack, get_args
+from typing import TypeAlias, Unpack, get_args
 
 import attrs
 import httpx2
@@ -28,7 +27,7 @@ from refold.actors.agent import Agent, AgentSnapshot
 from refold.actors.arguments import check_optional_text, check_seq, check_switch, is_number, wrong
 from refold.actors.ids import new_id, now_ms
 from refold.actors.kernel import open_flat_nursery, sole_error
-from refold.actors.kernel.same_run import check_in_trio, check_same_run
+from refold.actors.kernel.same_run import check_same_run
 from refold.actors.leaving import Closing, Draining, NotClosed, drain_at_sigterm, drained
 from refold.actors.log.live_log import LogProgress
 from refold.actors.request.http_model import HttpModel, close_client, make_client
@@ -38,6 +37,7 @@ from refold.actors.session_tree import Host, Recipe, SessionLife, run_session
 from refold.actors.stores import Grant, Store, open_store
 from refold.actors.turn.ask_cycles import Waits
 from refold.actors.turn.options import AgentOptions, Given, InvalidOption, parse_options
+from refold.actors.whole import Whole
 from refold.runtime.errors import InvalidArgument, Refused
 from refold.runtime.storage.errors import NotFound, SessionBusy
 from refold.runtime.storage.owners import this_process
@@ -52,7 +52,6 @@ UNDO_SECONDS = 5.0
 
 _log = logging.getLogger("refold")
 
-T = TypeVar("T")
 
 Take: TypeAlias = Callable[[], Awaitable[Grant]]
 """How an opening comes by its log."""
@@ -212,6 +211,11 @@ class Runtime:
         if self._host.draining.is_set():
             raise Draining
 
+    def _check_not_open(self, session_id: str) -> None:
+        if any(one.session == session_id and not one.ended for one in self._openings):
+            owner = self._host.owner
+            raise SessionBusy(session_id, owner.pid, owner.host, here=True)
+
     async def _open(
         self,
         session_id: str,
@@ -221,9 +225,7 @@ class Runtime:
         *,
         continues: bool,
     ) -> Agent:
-        if any(one.session == session_id and not one.ended for one in self._openings):
-            owner = self._host.owner
-            raise SessionBusy(session_id, owner.pid, owner.host, here=True)
+        self._check_not_open(session_id)
         feed = LogProgress(self._interrupt)
         recipe = Recipe(self._host, session_id, given, feed)
 
@@ -251,6 +253,8 @@ class Runtime:
             raise opening.refused
 
         header = opening.opened.header
+        if not continues:
+            recipe.held.update(opening.opened.log.live.rules.inbox.pending)
 
         async def take_again() -> Grant:
             try:
@@ -264,7 +268,9 @@ class Runtime:
             return begin(take_again, None, continues=False)
 
         open_reader = partial(self.store.reader, session_id)
-        agent = Agent(opening, recipe, reopen, open_reader, self._waits, self._run)
+        agent = Agent(
+            opening, recipe, reopen, open_reader, self._waits, self._run, self._nursery.start_soon
+        )
         self._agents = [*(kept for kept in self._agents if not kept.closed), agent]
         return agent
 
@@ -396,34 +402,6 @@ def _check_arguments(
         raise InvalidArgument("drain", "must be a number of seconds, at least 0, or None")
 
 
-class _Whole(AbstractAsyncContextManager[T], Generic[T]):
-    """A context whose entering and leaving no Ctrl-C cuts in two, and which loses none.
-
-    Python drops what is raised in a callback of a weak reference, and Trio keeps weak references
-    to generators: one that dies in code that is not protected may take a KeyboardInterrupt along.
-    """
-
-    def __init__(self, context: AbstractAsyncContextManager[T]) -> None:
-        self._context = context
-
-    @enable_ki_protection
-    async def __aenter__(self) -> T:
-        check_in_trio()
-        return await self._context.__aenter__()
-
-    @enable_ki_protection
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool | None:
-        try:
-            return await self._context.__aexit__(kind, error, traceback)
-        finally:
-            del self._context
-
-
 def open_runtime(
     store: str | Path | Store,
     *,
@@ -457,7 +435,7 @@ def open_runtime(
     KeyboardInterrupt or SystemExit always.
     """
     _check_arguments(store, providers, durability, park_after, drain)
-    return _Whole(_open(store, providers, durability, park_after, drain))
+    return Whole(_open(store, providers, durability, park_after, drain))
 
 
 @asynccontextmanager

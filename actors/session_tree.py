@@ -72,7 +72,10 @@ class Host:
 
 @attrs.frozen(eq=False)
 class Recipe:
-    """What the openings of one session have in common; `id` is the session's."""
+    """What the openings of one session have in common; `id` is the session's.
+
+    `held` are the entries that an earlier life of it left pending, until somebody lets them go.
+    """
 
     host: Host
     id: str
@@ -80,6 +83,7 @@ class Recipe:
     feed: LogProgress
     listeners: list[Callable[[Chunk], None]] = attrs.field(factory=list)
     progress_listeners: list[Callable[[Progress], None]] = attrs.field(factory=list)
+    held: set[int] = attrs.field(factory=set)
 
 
 @attrs.frozen(eq=False)
@@ -224,7 +228,7 @@ async def _run_actors(
     recipe: Recipe, opening: SessionLife, grant: Grant, *, continues: bool
 ) -> None:
     header, host, given = grant.header, recipe.host, recipe.given
-    live = LiveLog(header.id, header.seed_length or 0, recipe.feed)
+    live = LiveLog(header.id, header.seed_length or 0, recipe.feed, recipe.held)
 
     def open_reader() -> LogReader:
         return host.store.reader(header.id)
@@ -239,7 +243,14 @@ async def _run_actors(
         setting = Setting(SeamLog(log, open_reader), lambda: header.name, given.state, told)
         make = _instances(log, clearance, recipe, setting)
         source: StartSource = "startup" if live.session.header is None else "resume"
-        loop = AgentLoop(log, make, source, continues=continues)
+        loop = AgentLoop(
+            log,
+            make,
+            source,
+            continues=continues,
+            draining=host.draining,
+            recoveries=given.recoveries,
+        )
         ref = await tree.start(loop.run, spec=_LOOP)
         life = (opening.stop, opening.stopped, opening.failure)
         opening.begin(RunningSession(header, log, loop, ref, tree, grant.durability, *life))

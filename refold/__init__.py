@@ -10,6 +10,8 @@ import attrs
 
 if TYPE_CHECKING:
     from refold.actors.agent import Agent as Agent
+    from refold.actors.asking import Asked as Asked
+    from refold.actors.asking import Pending as Pending
     from refold.actors.context import Context as Context
     from refold.actors.context import Progress as Progress
     from refold.actors.kernel import ActorCrashed as ActorCrashed
@@ -80,6 +82,7 @@ _HOMES = {
     "Agent": "refold.actors.agent",
     "AgentOptions": "refold.actors.turn.options",
     "Answer": "refold.actors.request.script",
+    "Asked": "refold.actors.asking",
     "Budgets": "refold.actors.turn.options",
     "Call": "refold.actors.request.script",
     "CallView": "refold.actors.turn.seams",
@@ -111,6 +114,7 @@ _HOMES = {
     "open": "refold.actors.runtime",
     "Outcome": "refold.actors.tools",
     "Pattern": "refold.actors.tools",
+    "Pending": "refold.actors.asking",
     "Piece": "refold.actors.request.script",
     "Progress": "refold.actors.context",
     "PromptRemoved": "refold.actors.turn.prompt_wait",
@@ -147,7 +151,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'refold' has no attribute {name!r}")
     trio = sys.modules.get("trio")
-    if trio is not None:  # there may be a run, whose Ctrl-C an import would lose; see `_Whole`
+    if trio is not None:  # there may be a run, whose Ctrl-C an import would lose; see `Whole`
         trio.lowlevel.enable_ki_protection(__getattr__)
     home = importlib.import_module(_HOMES[name])
     found = getattr(home, "open_runtime" if name == "open" else name)
