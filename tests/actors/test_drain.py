@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import signal
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -198,7 +199,7 @@ async def test_nothing_new_is_taken_while_it_drains(autojump_clock: trio.testing
         async with trio.open_nursery() as nursery:
             nursery.start_soon(runtime.drain, 60)
             await trio.testing.wait_all_tasks_blocked()
-            refused = [
+            refused: list[Callable[[], Awaitable[object]]] = [
                 lambda: agent.ask("a"),
                 lambda: agent.prompt("a"),
                 lambda: agent.steer("a"),
