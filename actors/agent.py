@@ -33,13 +33,14 @@ from refold.actors.kernel import (
     Promise,
 )
 from refold.actors.kernel.same_run import check_same_run
+from refold.actors.leaving import Draining
 from refold.actors.log.log_writer import PARKED
 from refold.actors.log.session_log import Committed, SessionLog
 from refold.actors.log.subscription import Subscription
 from refold.actors.session_tree import Recipe, RunningSession, SessionLife
-from refold.actors.turn.agent_loop import Loop, Wake, WhenIdle
+from refold.actors.turn.agent_loop import Loop, Retry, Wake, WhenIdle
 from refold.actors.turn.ask_cycles import Waits
-from refold.actors.turn.prompt_wait import NoSuchPrompt, PromptWait
+from refold.actors.turn.prompt_wait import NoSuchPrompt, NothingToRetry, PromptWait
 from refold.actors.turn.turn import CLOSE_SECONDS
 from refold.actors.whole import Whole
 from refold.runtime.envelope import Draft, decode_line, draft
@@ -106,6 +107,7 @@ class Agent:
         self.last_used = trio.current_time()
         self._feed, self._listeners = recipe.feed, recipe.listeners
         self._progress_listeners = recipe.progress_listeners
+        self._draining = recipe.host.draining
         self._reopen, self._open_reader = reopen, open_reader
         self._users = 0
         self._closed = False
@@ -254,6 +256,7 @@ class Agent:
         check_seq("seq", seq)
         content = _content(text)
         async with self._awake() as opened:
+            self._check_takes_input()
             entry = opened.log.live.rules.inbox.pending.get(seq)
             drafts = [draft(InboxRemoved((seq,), "edited"))]
             if entry is not None:
@@ -325,6 +328,24 @@ class Agent:
         async with self._awake() as opened:
             opened.loop.release()
             self._wake(opened)
+
+    @enable_ki_protection
+    async def retry(self, seq: int) -> Turn:
+        """Let one more recovery turn answer the prompt at `seq`, and wait for it as `ask` does.
+
+        For a prompt whose turn was cut by the end of its agent or of the program and was not
+        recovered, because nobody continued it or its agent gave up (`Turn.reason` is `disposed`,
+        `interrupted` or `gave-up`). Cancelled, the wait ends and the turn goes on. Raises
+        `NothingToRetry` where no such turn is the last one, `NoSuchPrompt` and `Draining`.
+        """
+        async with self._awake() as opened:
+            self._check_known(opened, seq)
+            self._check_takes_input()
+            if not opened.log.live.answers.is_cut(seq):
+                raise NothingToRetry(seq)
+            with self._waits.on(opened.ref.actor), self._waiter(seq):
+                await self._ask_loop(opened, Retry())
+                return await self._answers(opened).of(seq)
 
     @enable_ki_protection
     async def wait_idle(self) -> None:
@@ -524,6 +545,10 @@ class Agent:
                 return committed.durable
         return None
 
+    def _check_takes_input(self) -> None:
+        if self._draining.is_set():
+            raise Draining
+
     def _check_known(self, opened: RunningSession, seq: int) -> None:
         check_seq("seq", seq)
         if not opened.log.live.answers.knows(seq):
@@ -572,6 +597,7 @@ class Agent:
 
         It is durable then, unless it is `asked`: such a one waits for its turn, whose end is.
         """
+        self._check_takes_input()
         queued = await self._ending(opened, opened.log.queue(entry, flush=not asked))
         if queued.known:
             opened.loop.let_go_of(queued.seq)

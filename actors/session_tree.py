@@ -60,7 +60,7 @@ class Host:
     """What a session needs of the runtime around it.
 
     `clock` gives epoch ms; `find` a provider's record (None for a scripted model), `find_model`
-    the way to it, both by name.
+    the way to it, both by name. From `draining` on no turn begins and no input is taken.
     """
 
     store: Store
@@ -68,6 +68,7 @@ class Host:
     clock: Callable[[], int]
     find: Callable[[str], Provider | None]
     find_model: Callable[[str], Model]
+    draining: trio.Event = attrs.field(factory=trio.Event)
 
 
 @attrs.frozen(eq=False)
@@ -243,7 +244,14 @@ async def _run_actors(
         setting = Setting(SeamLog(log, open_reader), lambda: header.name, given.state, told)
         make = _instances(log, clearance, recipe, setting)
         source: StartSource = "startup" if live.session.header is None else "resume"
-        loop = AgentLoop(log, make, source, continues=continues)
+        loop = AgentLoop(
+            log,
+            make,
+            source,
+            continues=continues,
+            draining=host.draining,
+            recoveries=given.recoveries,
+        )
         ref = await tree.start(loop.run, spec=_LOOP)
         life = (opening.stop, opening.stopped, opening.failure)
         opening.begin(RunningSession(header, log, loop, ref, tree, grant.durability, *life))

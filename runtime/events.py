@@ -34,7 +34,11 @@ class TurnStart:
 
 @attrs.frozen
 class EndReason:
-    """Why a turn ended; which fields are there depends on `kind`."""
+    """Why a turn ended; which fields are there depends on `kind`.
+
+    `gave-up` stands in no log. A `Turn` says it of one that was interrupted, as were the recovery
+    turns in a row that its agent allows: nothing answers its prompts until `Agent.retry`.
+    """
 
     kind: Literal[
         "completed",
@@ -45,6 +49,7 @@ class EndReason:
         "rejected",
         "budget",
         "interrupted",
+        "gave-up",
     ]
     reason: str | None = None
     step: int | None = None

@@ -118,12 +118,16 @@ def add_usage(one: Usage, other: Usage) -> Usage:
 
 @attrs.frozen
 class Place:
-    """A finished turn: the seqs of its `turn/start`, its `turn/end`, and its prompts."""
+    """A finished turn: the seqs of its `turn/start`, its `turn/end`, and its prompts.
+
+    `recoveries` counts the recovery turns that led to it, itself included, each after a crash.
+    """
 
     turn: int
     start: int
     end: int
     prompts: tuple[int, ...]
+    recoveries: int = 0
 
 
 class PromptLedger:
@@ -145,7 +149,7 @@ class PromptLedger:
         self.current: Tally | None = None
         self.removed: dict[int, str] = {}
         self.recoveries = 0
-        """How many of the last turns were recovery turns, one after the other."""
+        """How many of the last turns were recovery turns, in a row, each after an interruption."""
 
     def apply(self, event: Event) -> None:
         if event.seq < self._seed_length:
@@ -166,7 +170,8 @@ class PromptLedger:
     def _start(self, turn: int, trigger: Trigger, seq: int) -> None:
         self.current = Tally(turn, seq, trigger, offered=frozenset(self._unclaimed))
         recovers = trigger.kind == "recovery" and self._last is not None
-        self.recoveries = self.recoveries + 1 if recovers else 0
+        crashed = self._cut_by == "interrupted"  # a polite end is no sign of a loop of crashes
+        self.recoveries = self.recoveries + crashed if recovers else 0
         if recovers and self._last is not None:
             self.current.claimed, self.current.prompts = self._last.claimed, self._last.prompts
             self._taken_by.update(dict.fromkeys(self._last.prompts, turn))
@@ -201,7 +206,8 @@ class PromptLedger:
         if self.current is None:
             return
         turn = self.current.end(reason, seq)
-        self._places[turn.turn] = Place(turn.turn, turn.start_seq, turn.end_seq, turn.prompts)
+        place = (turn.turn, turn.start_seq, turn.end_seq, turn.prompts)
+        self._places[turn.turn] = Place(*place, self.recoveries)
         self._finished[turn.turn] = turn
         self._finished.pop(turn.turn - self.KEPT, None)
         self._last, self.current = self.current, None
@@ -227,15 +233,29 @@ class PromptLedger:
         """A finished turn, if it is among those that are kept."""
         return self._finished.get(turn)
 
-    def interrupted(self) -> Source | None:
-        """The source of the last turn if it was interrupted before it answered what it took."""
+    def cut(self) -> Source | None:
+        """The source of the last turn if it was cut before it answered what it took.
+
+        By a crash (`interrupted`) or by the end of its agent (`disposed`): a recovery turn is owed.
+        """
         if self.current is not None or self._last is None or not self._last.claimed:
             return None
-        last = self._finished[self._last.turn]
-        if self._last.answered:
-            return None
-        return self._last.trigger.source if last.reason.kind == "interrupted" else None
+        owed = self._cut_by in CUT and not self._last.answered
+        return self._last.trigger.source if owed else None
 
+    @property
+    def _cut_by(self) -> str | None:
+        last = None if self._last is None else self._finished.get(self._last.turn)
+        return None if last is None else last.reason.kind
+
+    def is_cut(self, queued_seq: int) -> bool:
+        """Whether an entry was taken by the last turn, which was cut before it answered."""
+        took = self._last is not None and self._taken_by.get(queued_seq) == self._last.turn
+        return took and self.cut() is not None
+
+
+CUT = frozenset({"interrupted", "disposed"})
+"""The ends of turns that were not theirs: what they took is answered by a recovery turn."""
 
 _FOLLOWED = frozenset({"turn/start", "turn/end", "inbox/queued", "inbox/removed"})
 

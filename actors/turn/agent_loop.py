@@ -14,8 +14,9 @@ session left pending is held: it sets nothing off and no turn takes it until som
   where it wants a turn of its own, else those that may be joined up to such a one;
 - steering that came too late for its turn. Once it has had a turn, or `turn_stop` ended its own for
   good, it starts none any more and joins the next;
-- an interrupted turn that had not answered, where the loop continues what an earlier life left: a
-  recovery turn, with no new input, at most `RECOVERIES` in a row;
+- a turn that was cut before it answered, by a crash or by the end of its agent, where the loop
+  continues what an earlier life left: a recovery turn, with no new input. After crashes at most
+  as many in a row as the agent allows, and one more for each `Retry`;
 - nothing else. Injected context waits until somebody speaks.
 
 `Wake` carries no input: it says *look*. One that is lost in a crash loses nothing, since a
@@ -40,13 +41,10 @@ from refold.actors.turn.seams import StartSource
 from refold.actors.turn.step import LoopInstance
 from refold.actors.turn.turn import Cancel, run_turn
 from refold.runtime.closing import INTERRUPTED, closers
-from refold.runtime.envelope import draft
-from refold.runtime.events import EndReason, Trigger, TurnStart
-from refold.runtime.messages import Source
+from refold.runtime.envelope import Draft, draft
+from refold.runtime.events import ContextMessage, EndReason, Trigger, TurnStart
+from refold.runtime.messages import Source, TextBlock
 from refold.runtime.rules.inbox import next_prompts
-
-RECOVERIES = 3
-"""How many recovery turns may follow one another, the restart limit of the loop."""
 
 
 class Loop:
@@ -63,7 +61,18 @@ class WhenIdle(Ask[Loop, None]):
     """Answered once every prompt has had a turn."""
 
 
-Request = Wake | WhenIdle
+@attrs.frozen
+class Retry(Ask[Loop, None]):
+    """Begin a recovery turn for the last turn if it was cut; answered once that is over."""
+
+
+Request = Wake | WhenIdle | Retry
+
+CUT_OFF = (
+    "Your answer was cut off here before it was complete, and nobody has acted on it. Answer again "
+    "from where it is useful; do not repeat what was said already."
+)
+"""What a recovery turn begins with where the model would otherwise be shown its own last word."""
 
 
 class AgentLoop:
@@ -79,8 +88,11 @@ class AgentLoop:
         source: StartSource,
         *,
         continues: bool,
+        draining: trio.Event,
+        recoveries: int,
     ) -> None:
         self._log, self._make_instance = log, make_instance
+        self._draining, self.most_recoveries = draining, recoveries
         self._source: StartSource = source
         self._continues = continues
         self._instance = make_instance(source)
@@ -113,6 +125,20 @@ class AgentLoop:
     def busy(self) -> bool:
         """Whether a turn is in hand, its end not durable yet included, or about to be."""
         return self._cancel is not None or self.running or self.recovers or self._owes_a_turn()
+
+    @property
+    def in_a_turn(self) -> bool:
+        """Whether a turn is in hand, its end not durable yet included."""
+        return self._cancel is not None
+
+    async def turn_over(self) -> None:
+        """Wait until no turn is in hand."""
+        while self._cancel is not None:
+            await self._turn_over.wait()
+
+    @property
+    def _may_begin(self) -> bool:
+        return not (self._disposed or self._draining.is_set())
 
     @property
     def abandoned_threads(self) -> int:
@@ -169,22 +195,32 @@ class AgentLoop:
                 return
 
     async def _recover(self) -> None:
-        """One turn without new input, for what an interrupted one took and did not answer."""
+        """A turn without new input for what one that was cut took and did not answer."""
         answers = self._log.live.answers
-        source = answers.interrupted()
-        while source is not None and answers.recoveries < RECOVERIES and not self._disposed:
+        while (source := answers.cut()) is not None and self._may_begin:
+            if answers.recoveries >= self.most_recoveries:
+                break
             await self._turn(Trigger("recovery", source))
-            source = answers.interrupted()
         self.recovers = False
-        self._log.live.feed.wake()  # an interrupted turn may be the last word now
+        self._log.live.feed.wake()  # a turn that was cut may be the last word now
+
+    async def _retry(self) -> None:
+        """One more of those, since somebody wants it."""
+        source = self._log.live.answers.cut()
+        if source is not None and self._may_begin:
+            await self._turn(Trigger("recovery", source))
 
     async def _work(self, mails: list[Mail[Request]], mailbox: Mailbox[Request]) -> None:
         """Turns until every prompt has had one; then whoever waits for that is answered."""
         waiting: list[Mail[Request]] = []
-        while not self._disposed:
+        while self._may_begin:
             found = (*mails, *iter(mailbox.receive_nowait, None))
-            waiting += [mail for mail in found if isinstance(mail.message, WhenIdle)]
             mails = []
+            waiting += [mail for mail in found if isinstance(mail.message, WhenIdle)]
+            for mail in found:
+                if isinstance(mail.message, Retry):
+                    await self._retry()
+                    mail.answer(None)
             if not self._owes_a_turn():
                 for mail in waiting:
                     mail.answer(None)
@@ -215,7 +251,8 @@ class AgentLoop:
         self._cancel, self._turn_over = cancel, trio.Event()
         try:
             live = self._log.live
-            await self._log.append(draft(TurnStart(live.rules.standing.turn + 1, trigger)))
+            start = draft(TurnStart(live.rules.standing.turn + 1, trigger))
+            await self._log.append(start, *self._cut_off(trigger))
             self._mine = None if trigger.kind == "recovery" else self._next()
             progress = await run_turn(self._instance, cancel, self._mine)
         finally:
@@ -226,6 +263,16 @@ class AgentLoop:
             self._had_a_turn |= self._steering()
         if progress.violation is not None:
             raise progress.violation
+
+    def _cut_off(self, trigger: Trigger) -> list[Draft]:
+        """What a recovery turn says first, where the history would end with the model's own word.
+
+        Many servers go on with such a last message, or refuse it.
+        """
+        messages = self._log.live.session.derive_messages()
+        if trigger.kind != "recovery" or not messages or messages[-1].role == "user":
+            return []
+        return [draft(ContextMessage((TextBlock(CUT_OFF),), Source("plugin", plugin="recovery")))]
 
     def _started_by(self) -> Source:
         """Who sets the next turn off: the first of those whose input it is for."""

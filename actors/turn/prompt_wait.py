@@ -13,7 +13,8 @@ from refold.actors.log.live_log import LogProgress
 from refold.actors.session_tree import RunningSession
 from refold.runtime.envelope import decode_line
 from refold.runtime.errors import Refused
-from refold.runtime.prompt_ledger import Place, Turn, summarise
+from refold.runtime.events import EndReason
+from refold.runtime.prompt_ledger import CUT, Place, Turn, summarise
 from refold.runtime.storage.reader import LogReader
 
 
@@ -36,6 +37,19 @@ class NoSuchPrompt(Refused):
 
     def __str__(self) -> str:
         return f"no prompt of this session stands at seq {self.seq}; give the seq that it returned"
+
+
+@attrs.define(eq=False)
+class NothingToRetry(Refused):
+    """A prompt that no recovery turn can answer."""
+
+    seq: int
+
+    def __str__(self) -> str:
+        return (
+            f"nothing of the prompt at seq {self.seq} can be retried: it waits, was answered, or "
+            "other turns came after the one that was cut; say it again"
+        )
 
 
 @attrs.frozen(eq=False)
@@ -85,12 +99,17 @@ class PromptWait:
         if place is None or not self.lasts(seq):
             return None
         turn = self._opened.log.live.answers.finished(place.turn) or self._read_turn(place)
-        return None if self._goes_on(turn) else turn
+        if self._goes_on(turn):
+            return None
+        gave_up = place.recoveries >= self._opened.loop.most_recoveries
+        if turn.reason.kind == "interrupted" and gave_up:
+            return attrs.evolve(turn, reason=EndReason("gave-up"))
+        return turn
 
     def _goes_on(self, turn: Turn | None) -> bool:
         """Whether a recovery turn is about to follow."""
-        interrupted = turn is not None and turn.reason.kind == "interrupted"
-        return interrupted and self._opened.loop.recovers
+        cut = turn is not None and turn.reason.kind in CUT
+        return cut and self._opened.loop.recovers
 
     def _read_turn(self, place: Place) -> Turn:
         reader = self._open_reader()

@@ -22,7 +22,6 @@ from refold import Call, Delay, Hang, Say, Script, Seams
 from refold.actors.kernel.errors import RestartLimit
 from refold.actors.request.invariants import InvariantViolation
 from refold.actors.turn import agent_loop
-from refold.actors.turn.agent_loop import RECOVERIES
 from refold.actors.turn.step import LoopInstance
 from refold.actors.turn.turn import Cancel, TurnNotes, run_turn
 from refold.runtime.envelope import Event
@@ -36,7 +35,11 @@ from tests.agents import (
     stored_events,
 )
 
+RECOVERIES = 3
+"""The default."""
+
 INTERRUPTED, COMPLETED = EndReason("interrupted"), EndReason("completed")
+GAVE_UP = EndReason("gave-up")
 
 Crash: TypeAlias = Callable[[LoopInstance, Cancel], Awaitable[None]]
 
@@ -237,7 +240,7 @@ async def test_recovery_turns_that_fail_are_not_tried_for_ever(
 
         async def wait_for_the_answer() -> None:
             turn = await agent.answer(seq)
-            assert (turn.turn, turn.reason) == (RECOVERIES + 1, INTERRUPTED)
+            assert (turn.turn, turn.reason) == (RECOVERIES + 1, GAVE_UP)
 
         with trio.fail_after(600):
             async with trio.open_nursery() as nursery:
@@ -384,7 +387,7 @@ async def test_a_session_that_is_not_continued_leaves_what_is_pending_until_it_i
 async def test_a_continued_session_that_was_closed_well_starts_what_was_pending(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    script = Script([Hang(), Say("fine")])
+    script = Script([Hang(), Say("recovered"), Say("fine")])
     async with refold.open("memory:", providers=[script]) as runtime:
         agent = await runtime.start_agent(model="script/m")
         await agent.prompt("first")
@@ -395,6 +398,7 @@ async def test_a_continued_session_that_was_closed_well_starts_what_was_pending(
         assert (await again.answer(seq)).text == "fine"
         assert turns(assert_sound(runtime, again)) == [
             ("message", "disposed"),
+            ("recovery", "completed"),
             ("message", "completed"),
         ]
 
@@ -434,7 +438,7 @@ async def test_a_program_that_dies_in_every_recovery_is_not_recovered_for_ever(
     async with refold.open(place, providers=[script]) as runtime:
         agent = await runtime.resume(session, continue_=True)
         with trio.fail_after(10):
-            assert (await agent.ask("first", idempotency_key="first")).reason == INTERRUPTED
+            assert (await agent.ask("first", idempotency_key="first")).reason == GAVE_UP
             await agent.wait_idle()
         kinds = [kind for kind, _ in turns(assert_sound(runtime, agent))]
         assert kinds == ["message", *["recovery"] * RECOVERIES]

@@ -145,7 +145,7 @@ def test_an_entry_that_its_turn_gave_up_is_answered_by_that_turn() -> None:
 
 def test_an_interrupted_turn_that_gave_everything_up_owes_no_answer() -> None:
     given_up = InboxRemoved((0,), "rejected")
-    assert folded(queued(), started(1), given_up, ended(1, INTERRUPTED)).interrupted() is None
+    assert folded(queued(), started(1), given_up, ended(1, INTERRUPTED)).cut() is None
 
 
 def test_an_entry_that_a_log_of_before_left_pending_is_answered_by_the_turn_that_takes_it() -> None:
@@ -166,7 +166,7 @@ def test_a_turn_names_the_prompts_that_it_answered_in_order_and_nothing_else() -
     )
     found = [turn.prompts for n in (1, 2, 3) if (turn := answers.finished(n))]
     assert found == [(1, 0), (1, 0), (3,)]
-    assert answers.place_of(2) == Place(2, 9, 10, (1, 0))
+    assert answers.place_of(2) == Place(2, 9, 10, (1, 0), 1)
     assert [answers.turn_of(seq) for seq in range(4)] == [2, 2, 2, 3]
 
 
@@ -215,22 +215,22 @@ def test_a_turn_of_new_input_takes_nothing_from_an_interrupted_one() -> None:
 
 def test_interrupted_names_the_source_of_a_last_turn_that_owes_an_answer() -> None:
     life = [queued(), started(1, source=PARENT), claimed(0)]
-    assert folded(*life).interrupted() is None, "it is not over"
-    assert folded(*life, ended(1)).interrupted() is None
-    assert folded(*life, ended(1, INTERRUPTED)).interrupted() == PARENT
+    assert folded(*life).cut() is None, "it is not over"
+    assert folded(*life, ended(1)).cut() is None
+    assert folded(*life, ended(1, INTERRUPTED)).cut() == PARENT
     later = [started(2), ended(2)]
-    assert folded(*life, ended(1, INTERRUPTED), *later).interrupted() is None
+    assert folded(*life, ended(1, INTERRUPTED), *later).cut() is None
 
 
 def test_an_interrupted_turn_that_took_nothing_owes_no_answer() -> None:
-    assert folded(queued(), started(1), ended(1, INTERRUPTED)).interrupted() is None
+    assert folded(queued(), started(1), ended(1, INTERRUPTED)).cut() is None
 
 
 def test_an_interrupted_recovery_turn_still_owes_the_first_ones_answer() -> None:
     drafts = [queued(), started(1, source=PARENT), claimed(0), ended(1, INTERRUPTED)]
     drafts += [started(2, "recovery", PARENT), ended(2, INTERRUPTED)]
     answers = folded(*drafts)
-    assert answers.interrupted() == PARENT
+    assert answers.cut() == PARENT
     assert answers.turn_of(0) == 2
 
 
@@ -256,7 +256,7 @@ def test_the_newest_turns_are_kept_whole_and_the_place_of_every_one() -> None:
 def test_a_fork_has_neither_its_parents_entries_nor_its_turns() -> None:
     inherited = [queued(), started(1), claimed(0), ended(1, INTERRUPTED), queued("pending")]
     answers = folded(*inherited, seed_length=len(inherited))
-    assert (answers.turn_of(0), answers.place_of(1), answers.interrupted()) == (None, None, None)
+    assert (answers.turn_of(0), answers.place_of(1), answers.cut()) == (None, None, None)
     for event in events_of([queued(), started(2), claimed(5), ended(2)], first_seq=5):
         answers.apply(event)
     assert (answers.turn_of(4), answers.turn_of(5), answers.place_of(2)) == (
