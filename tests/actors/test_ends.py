@@ -20,8 +20,8 @@ import refold
 from refold import Call, Say, Script, Seams
 from refold.actors.bodies import STOP_SECONDS, BrokenOff
 from refold.actors.kernel import AskCycle
+from refold.actors.leaving import NotClosed
 from refold.actors.log.live_log import LogProgress
-from refold.actors.runtime import NotClosed
 from refold.actors.stores.local import EmbeddedStore
 from refold.runtime.events import EndReason
 from refold.runtime.messages import text_of
@@ -634,7 +634,7 @@ async def test_what_ends_the_block_leaves_as_itself_also_where_there_is_no_time_
     monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
     for name in ("INTERRUPTED_SECONDS", "CLOSE_SECONDS"):
-        monkeypatch.setattr(f"refold.actors.runtime.{name}", 0.0)
+        monkeypatch.setattr(f"refold.actors.leaving.{name}", 0.0)
     with pytest.raises(error):
         async with refold.open("memory:", providers=[Script([])]) as runtime:
             await runtime.start_agent(model="script/m")
@@ -644,7 +644,7 @@ async def test_what_ends_the_block_leaves_as_itself_also_where_there_is_no_time_
 async def test_sessions_that_are_not_closed_in_time_are_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("refold.actors.runtime.CLOSE_SECONDS", 0.0)
+    monkeypatch.setattr("refold.actors.leaving.CLOSE_SECONDS", 0.0)
     with pytest.raises(NotClosed, match="not closed in time: 'late'; their logs end as after a"):
         async with refold.open("memory:", providers=[Script([])]) as runtime:
             await runtime.start_agent(model="script/m", session_id="late")
