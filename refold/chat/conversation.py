@@ -35,7 +35,9 @@ class Conversation:
         Raises what `Runtime.fork` does, and nothing has changed then.
         """
         parent = self.agent
-        agent = await self._runtime.fork(parent.session_id, name=name, **self._options)
+        options = AgentOptions(tools=())
+        options.update(self._options)
+        agent = await self._runtime.fork(parent.session_id, name=name, **options)
         self._heard.close()
         self.agent = agent
         self._hear()
