@@ -101,6 +101,7 @@ class Agent:
     ) -> None:
         assert opening.opened is not None, "it is ready"
         self.header = opening.opened.header
+        self.given = recipe.given
         self._waits, self._run, self._spawn = waits, run, spawn
         self._waiting = Counter[int]()
         """How many wait for each prompt."""
@@ -147,6 +148,11 @@ class Agent:
     @property
     def closed(self) -> bool:
         return self._closed and self._opened.stopped.is_set()
+
+    @property
+    def usable(self) -> bool:
+        """Whether it takes calls: it is not closed or closing, and its session has not failed."""
+        return not self._closed and (not self._opened.stopped.is_set() or self._opened.can_go_on)
 
     @property
     def parked(self) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from trio.lowlevel import enable_ki_protection
 
 from refold.actors.agent import Agent, AgentSnapshot
 from refold.actors.arguments import check_optional_text, check_seq, check_switch, is_number, wrong
+from refold.actors.get_or_create import Forking, check_same_options, get_or_create
 from refold.actors.ids import new_id, now_ms
 from refold.actors.kernel import open_flat_nursery, sole_error
 from refold.actors.kernel.same_run import check_same_run
@@ -40,7 +41,7 @@ from refold.actors.turn.options import AgentOptions, Given, InvalidOption, parse
 from refold.actors.whole import Whole
 from refold.runtime.errors import InvalidArgument, Refused
 from refold.runtime.storage.errors import NotFound, SessionBusy
-from refold.runtime.storage.owners import this_process
+from refold.runtime.storage.owners import current_folder, this_process
 from refold.runtime.storage.session_header import Durability, SessionHeader, check_session_id
 from refold.runtime.wire.providers import Provider, find_provider, read_key
 
@@ -98,6 +99,7 @@ class Runtime:
         self._scripts = {given.name: given for given in providers if isinstance(given, Script)}
         self._agents: list[Agent] = []
         self._openings: list[SessionLife] = []  # those that have not ended
+        self._opening_agents: dict[str, trio.Event] = {}  # by `open_agent`; set when it is over
         self._waits = Waits()
         self._run = trio.lowlevel.current_trio_token()
         self._left = self._interrupted = False
@@ -119,17 +121,73 @@ class Runtime:
         """
         given = parse_options(options)
         check_optional_text("name", name)
-        header = SessionHeader(
-            new_id() if session_id is None else check_session_id(session_id),
-            created_at=now_ms(),
-            cwd=str(Path.cwd()),
-            name=name,
-            durability=self._durability,
+        header = self._new_header(
+            new_id() if session_id is None else check_session_id(session_id), name
         )
         self._check_takes_input()
         given.over(None, self._find)
         take = partial(self.store.create, header)
         return await self._open(header.id, take, None, given, continues=False)
+
+    @enable_ki_protection
+    async def open_agent(
+        self,
+        session_id: str,
+        *,
+        name: str | None = None,
+        continue_: bool = False,
+        **options: Unpack[AgentOptions],
+    ) -> Agent:
+        """The agent on the session of that id: the one that is open here, else resumed, else new.
+
+        Several tasks that ask at once get the same agent. One that is open keeps what it was
+        opened with; an option that says something else raises `OptionsDiffer`, but for `seams` and
+        `state`, which are passed over then. `name` is for a new session alone, `continue_` for one
+        that is resumed; for a new one `model` is required. Raises as `resume` and `start_agent`;
+        `SessionBusy` where another process has the session.
+        """
+        self._check()
+        given = parse_options(options)
+        check_optional_text("name", name)
+        check_switch("continue_", continue_)
+        check_session_id(session_id)
+        while session_id in self._opening_agents:
+            await self._opening_agents[session_id].wait()
+        live = self.agents.get(session_id)
+        if live is not None:
+            check_same_options(session_id, live.given, options, given)
+            return live
+        self._check_takes_input()
+        header = self._new_header(session_id, name)
+        take = partial(get_or_create, self.store, header, self._acquire)
+        over = self._opening_agents[session_id] = trio.Event()
+        try:
+            for leaving in [a for a in self._agents if a.session_id == session_id]:
+                await leaving.stopped.wait()
+            return await self._open(session_id, take, None, given, continues=continue_)
+        finally:
+            del self._opening_agents[session_id]
+            over.set()
+
+    @property
+    def agents(self) -> Mapping[str, Agent]:
+        """The agents that are open in this runtime, parked ones too, by session id; a snapshot."""
+        return {a.session_id: a for a in self._agents if a.usable}
+
+    def _new_header(self, session_id: str, name: str | None) -> SessionHeader:
+        return SessionHeader(
+            session_id,
+            created_at=now_ms(),
+            cwd=current_folder(),
+            name=name,
+            durability=self._durability,
+        )
+
+    async def _acquire(self, session_id: str) -> Grant:
+        """Take a session; what is acknowledged in it from now on survives that at least."""
+        grant = await _take(self.store, session_id)
+        grant.strengthen(self._durability)
+        return grant
 
     @enable_ki_protection
     async def resume(
@@ -147,46 +205,41 @@ class Runtime:
         self._check_takes_input()
         given = parse_options(options)
         check_switch("continue_", continue_)
-        take = partial(_acquire, self.store, check_session_id(session_id), self._durability)
+        take = partial(self._acquire, check_session_id(session_id))
         return await self._open(session_id, take, None, given, continues=continue_)
 
     @enable_ki_protection
     async def fork(
         self,
-        session_id: str,
+        parent: str,
+        /,
         *,
         at: int | None = None,
         name: str | None = None,
+        session_id: str | None = None,
         **options: Unpack[AgentOptions],
     ) -> Agent:
-        """Start an agent on a copy of a session's log up to the `turn/end` at seq `at`.
+        """Start an agent on a copy of the log of `parent` up to the `turn/end` at seq `at`.
 
-        By default the last one. The parent is not changed and may be running. Raises
-        `NoForkPoint` with the nearest `turn/end` before any other seq, else as `resume`; of a
-        refusal no session is left.
+        By default the last one. The parent is not changed and may be running. With a `session_id`
+        of your choice the call can be repeated after a crash: where that session is such a fork
+        already, of that parent and where `at` is given at that place, it is resumed; any other
+        raises `NotThatFork`. Raises `NoForkPoint` with the nearest `turn/end` before any other
+        seq, else as `resume`; of a refusal no session is left.
         """
         given = parse_options(options)
         check_optional_text("name", name)
         if at is not None:
             check_seq("at", at)
-        header = SessionHeader(
-            new_id(),
-            created_at=now_ms(),
-            cwd=str(Path.cwd()),
-            name=name,
-            durability=self._durability,
-        )
+        repeatable = session_id is not None
+        fork_id = new_id() if session_id is None else check_session_id(session_id)
         if given.model is not None:
             self._find(given.model[0])
         self._check_takes_input()
-        check_session_id(session_id)
-
-        async def take() -> Grant:
-            await self.store.fork(session_id, at, header)
-            return await _acquire(self.store, header.id, self._durability)
-
-        undo = partial(self.store.delete, header.id)  # nobody has learned of it
-        return await self._open(header.id, take, undo, given, continues=False)
+        check_session_id(parent)
+        header = self._new_header(fork_id, name)
+        forking = Forking(self.store, parent, at, header, self._acquire, repeatable)
+        return await self._open(fork_id, forking.take, forking.undo, given, continues=False)
 
     @enable_ki_protection
     async def delete(self, session_id: str) -> None:
@@ -257,7 +310,7 @@ class Runtime:
 
         async def take_again() -> Grant:
             try:
-                return await _acquire(self.store, session_id, self._durability)
+                return await self._acquire(session_id)
             except NotFound:
                 if feed.progress.written_seq >= 0:
                     raise
@@ -364,13 +417,6 @@ class Runtime:
         return await self.store.list()
 
 
-async def _acquire(store: Store, session_id: str, durability: Durability) -> Grant:
-    """Take a session; what is acknowledged in it from now on survives that at least."""
-    grant = await _take(store, session_id)
-    grant.strengthen(durability)
-    return grant
-
-
 async def _take(store: Store, session_id: str) -> Grant:
     """Take a session; whoever holds it without a name in its log gets a moment to write it."""
     for _ in range(NAMING_TRIES):
@@ -430,7 +476,7 @@ def open_runtime(
     sessions that have not ended by then are cancelled and named, in the log of the program and by
     `NotClosed`: theirs end as after a kill. A tool that does not stop holds nothing up: it is left
     behind in a task outside the block, with a warning that names it, and is broken off when Trio's
-    run ends (see `refold.actors.bodies`). One error in the block is raised as itself, and a
+    run ends. One error in the block is raised as itself, and a
     KeyboardInterrupt or SystemExit always.
     """
     _check_arguments(store, providers, durability, park_after, drain)

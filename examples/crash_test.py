@@ -14,6 +14,7 @@ from itertools import islice
 import trio
 
 import refold
+from refold.errors import NotFound
 from refold.faults import (
     FOLDER,
     CrashState,
@@ -24,7 +25,7 @@ from refold.faults import (
     crash_states,
     recorded_store,
 )
-from refold.runtime.storage import JsonlFolder, NotFound
+from refold.logs import JsonlFolder
 
 ORDERS = ("three lamps", "a table")
 

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from refold.runtime.prompt_ledger import Turn as Turn
     from refold.runtime.request_header import LlmCallConfig as LlmCallConfig
     from refold.runtime.rules.inbox import KeyConflict as KeyConflict
+    from refold.runtime.stream.failures import Code as Code
     from refold.runtime.turn_calls import FinishedCall as FinishedCall
     from refold.runtime.wire.providers import Provider as Provider
 
@@ -86,6 +87,7 @@ _HOMES = {
     "Budgets": "refold.actors.turn.options",
     "Call": "refold.actors.request.script",
     "CallView": "refold.actors.turn.seams",
+    "Code": "refold.runtime.stream.failures",
     "Config": "refold.runtime.config",
     "Context": "refold.actors.context",
     "ContextMessage": "refold.runtime.events",
@@ -143,11 +145,16 @@ _HOMES = {
     "TurnView": "refold.actors.turn.seams",
 }
 
+_ROOMS = ("errors", "events", "faults", "logs", "stores", "testing")
+"""Modules of refold for users, found as `refold.NAME` without an import of their own."""
+
 __all__ = [*_HOMES]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll] - it is the table
 
 
 def __getattr__(name: str) -> Any:
     """Public names are imported at first use: commands that only read logs never load Trio."""
+    if name in _ROOMS:
+        return importlib.import_module(f"refold.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'refold' has no attribute {name!r}")
     trio = sys.modules.get("trio")
@@ -160,6 +167,10 @@ def __getattr__(name: str) -> Any:
     return found
 
 
+def __dir__() -> list[str]:
+    return sorted((*_HOMES, *_ROOMS))
+
+
 def _name_loaded_classes() -> None:
     """Let every public class that is loaded by now say `refold` as its module.
 
@@ -168,7 +179,7 @@ def _name_loaded_classes() -> None:
     """
     for name, home in _HOMES.items():
         found = getattr(sys.modules.get(home), name, None)
-        if isinstance(found, type) and found.__module__ != __name__:
+        if isinstance(found, type) and found.__module__ not in (__name__, "refold.errors"):
             if "__attrs_attrs__" in vars(found):
                 attrs.resolve_types(found)
             found.__module__ = __name__

@@ -12,6 +12,12 @@ import attrs
 class RefoldError(Exception):
     """The root of every error that refold raises on purpose."""
 
+    def __init_subclass__(cls) -> None:
+        """Each says `refold.errors` as its module: there users find it, and tracebacks name it."""
+        super().__init_subclass__()
+        if cls.__module__.startswith(("refold.runtime.", "refold.actors.", "refold.config")):
+            cls.__module__ = "refold.errors"
+
 
 class Refused(RefoldError):
     """The caller asked for something that a rule forbids; nothing changed."""

@@ -117,6 +117,8 @@ class AssistantMessage:
 
 @attrs.frozen
 class ToolError:
+    """What kept a call from its result: a name for people, a code for programs."""
+
     name: str
     code: str
 

@@ -14,6 +14,8 @@ from refold.runtime.json import Json
 
 @attrs.frozen
 class TextBlock:
+    """Visible text of a message."""
+
     text: str
 
 

@@ -138,6 +138,7 @@ def test_the_public_names_are_these() -> None:
         "Budgets",
         "Call",
         "CallView",
+        "Code",
         "Config",
         "Context",
         "ContextMessage",
@@ -239,7 +240,8 @@ def test_public_classes_say_refold_as_their_module() -> None:
     others = [
         name
         for name in refold.__all__
-        if isinstance(found := getattr(refold, name), type) and found.__module__ != "refold"
+        if isinstance(found := getattr(refold, name), type)
+        and found.__module__ not in ("refold", "refold.errors")
     ]
     assert others == []
 

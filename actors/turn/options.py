@@ -106,6 +106,19 @@ class ModelMissing(Refused):
         return "an agent needs a model, and the log names none yet: give model='PROVIDER/MODEL'"
 
 
+@attrs.define(eq=False)
+class ToolsLeftOut(Refused):
+    """A session whose model has been shown tools, opened again without a word about them."""
+
+    tools: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"the log names the tools {', '.join(map(repr, self.tools))}, whose code is given "
+            "again: say tools=[...], or tools=() to go on without tools"
+        )
+
+
 @attrs.frozen
 class Given:
     """What was said of an agent, found to be right; what was not said is None or empty."""
@@ -116,7 +129,7 @@ class Given:
     max_tokens: int | None
     stop: tuple[str, ...] | None
     extra: Mapping[str, Any] | None
-    tools: tuple[Tool, ...]
+    tools: tuple[Tool, ...] | None
     seams: Seams
     budgets: Budgets
     chunks: ChunkLogging
@@ -129,14 +142,16 @@ class Given:
         """What the agent is made of: what was said over the folded header.
 
         `find` gives a provider's record by name, None for a scripted one; it raises for an unknown
-        name. Raises `ModelMissing`, and `NotLosslessJson`, `InvalidEvent` and `ExtraRefused` for
-        what no request could hold.
+        name. Raises `ModelMissing`, `ToolsLeftOut`, and `NotLosslessJson`, `InvalidEvent` and
+        `ExtraRefused` for what no request could hold.
         """
         system = self.system
         if system is None:
             system = "" if folded is None else folded.system
         config = self._config(None if folded is None else folded.config, find)
-        options = Options(config, system, self.tools, self.seams, self.budgets)
+        if self.tools is None and folded is not None and folded.tools:
+            raise ToolsLeftOut(tuple(tool.name for tool in folded.tools))
+        options = Options(config, system, self.tools or (), self.seams, self.budgets)
         header = EpochHeader(config, system, options.schemas())
         draft(RequestHeader(header, "initial"))
         spoken_by(find(config.provider)).opening(header)
@@ -315,7 +330,7 @@ _READERS: Mapping[str, Callable[[str, object], object]] = {
 
 _UNSAID: Mapping[str, Any] = {
     **dict.fromkeys(("model", "system", "temperature", "max_tokens", "stop", "extra")),
-    "tools": (),
+    "tools": None,
     "seams": Seams(),
     "budgets": Budgets(),
     "chunks": "coalesced",

@@ -27,7 +27,8 @@ class Conversation:
         self, runtime: Runtime, address: str, agent: Agent, options: AgentOptions, teller: Teller
     ) -> None:
         self.agent, self.teller, self.runtime = agent, teller, runtime
-        self.options, self._address = options, address
+        self.options: AgentOptions = {"tools": (), **options}  # earlier ones need their code
+        self._address = address
         self._heard = ExitStack()
         self._hear()
 

@@ -36,7 +36,9 @@ class Wanted:
         """Raises what `start_agent` and `resume` do."""
         if self.session is None:
             return await runtime.start_agent(name=self.name, **self.options)
-        return await runtime.resume(self.session, **self.options)
+        options = AgentOptions(tools=())  # those that the session had before need code
+        options.update(self.options)
+        return await runtime.resume(self.session, **options)
 
 
 def one_reason(group: BaseExceptionGroup) -> BaseException:

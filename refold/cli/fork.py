@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import click
 
@@ -16,6 +15,7 @@ from refold.runtime.events import TurnEnd
 from refold.runtime.rules.soundness import refusal_of
 from refold.runtime.storage import LogCorrupt, MaintainedStore, SessionHeader
 from refold.runtime.storage.fork import fork_point
+from refold.runtime.storage.owners import current_folder
 
 
 def _check_at(_ctx: click.Context, _param: click.Parameter, at: str | None) -> str | None:
@@ -56,7 +56,7 @@ def command(
     header = SessionHeader(
         new_id(),
         created_at=now_ms(),
-        cwd=str(Path.cwd()),
+        cwd=current_folder(),
         name=name,
         durability="power",
     )

@@ -72,6 +72,14 @@ def last_owner_of(read: Callable[[], Scan]) -> LastOwner | None:
         return None
 
 
+def current_folder() -> str | None:
+    """The path of the folder that this process works in; None where that was deleted."""
+    try:
+        return os.getcwd()  # noqa: PTH109 - the same as Path.cwd(), without a Path
+    except FileNotFoundError:
+        return None
+
+
 def busy(session_id: str, last: LastOwner | None) -> SessionBusy:
     """The refusal of a session that somebody has locked, with its holder's name if it is known.
 

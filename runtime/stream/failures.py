@@ -6,6 +6,8 @@ import calendar
 import math
 from collections.abc import Mapping
 from email.utils import parsedate_tz
+from enum import StrEnum
+from typing import Self
 
 import attrs
 
@@ -20,31 +22,59 @@ from refold.runtime.stream.error_body import (
 )
 from refold.runtime.stream.error_codes import code_of
 
-RETRYABLE: frozenset[str] = frozenset(
-    (
-        "RATE_LIMIT",
-        "OVERLOADED",
-        "SERVER",
-        "TIMEOUT",
-        "TRANSPORT",
-        "STREAM_CLOSED",
-        "EMPTY_RESPONSE",
+
+class Code(StrEnum):
+    """Why a request failed, or a turn ended in `error`: the values of `Failure.code` and of
+    `EndReason.code`.
+
+    Each member is its own name as text. `meaning` is a sentence, `again` whether refold sends the
+    same request again by itself. A log from elsewhere may hold others.
+    """
+
+    meaning: str
+    again: bool
+
+    def __new__(cls, name: str, again: bool, meaning: str) -> Self:
+        member = str.__new__(cls, name)
+        member._value_, member.again, member.meaning = name, again, meaning
+        return member
+
+    RATE_LIMIT = "RATE_LIMIT", True, "A limit on requests or tokens that passes by itself."
+    OVERLOADED = "OVERLOADED", True, "The provider has too much to do."
+    SERVER = "SERVER", True, "The provider failed, or gave up in the middle of its answer."
+    TIMEOUT = "TIMEOUT", True, "Connecting, a silence or the whole answer took too long."
+    TRANSPORT = "TRANSPORT", True, "There was no connection, or it was lost before an answer."
+    STREAM_CLOSED = "STREAM_CLOSED", True, "The answer broke off before its end."
+    EMPTY_RESPONSE = "EMPTY_RESPONSE", True, "The model said nothing; sent again once."
+    MALFORMED_RESPONSE = "MALFORMED_RESPONSE", False, "An answer that nobody here can read."
+    AUTH = "AUTH", False, "The key is wrong or may not do this."
+    MISSING_CREDENTIAL = "MISSING_CREDENTIAL", False, "The variable of the key is not set."
+    QUOTA = "QUOTA", False, "The account has no credit left."
+    INVALID_REQUEST = "INVALID_REQUEST", False, "The provider refused the model or its settings."
+    CONTEXT_WINDOW_EXCEEDED = (
+        "CONTEXT_WINDOW_EXCEEDED",
+        False,
+        "The history is longer than the model can read: go on in a fork from an earlier end.",
     )
-)
+    CONTENT_FILTER = (
+        "CONTENT_FILTER",
+        False,
+        "The provider withheld its answer or refused the text.",
+    )
+    NO_ADAPTER = "NO_ADAPTER", False, "Nothing here speaks to this provider."
+    ABORTED = "ABORTED", False, "The answer was given up."
+    INVARIANT = "INVARIANT", False, "What would have been sent was not what the log says."
+    SESSION_FAILED = "SESSION_FAILED", False, "The session itself failed, as its message says."
+    UNKNOWN = "UNKNOWN", False, "Code of the program failed: a seam, say; the program's log has it."
+
+
+RETRYABLE: frozenset[str] = frozenset(code.value for code in Code if code.again)
 """The codes after which the same request may succeed when it is sent again."""
 
-LASTING: frozenset[str] = frozenset(
-    (
-        "AUTH",
-        "MISSING_CREDENTIAL",
-        "QUOTA",
-        "INVALID_REQUEST",
-        "CONTEXT_WINDOW_EXCEEDED",
-        "CONTENT_FILTER",
-        "NO_ADAPTER",
-        "ABORTED",
-    )
-)
+OF_TURNS: frozenset[str] = frozenset(("INVARIANT", "SESSION_FAILED", "UNKNOWN"))
+"""The codes that a turn ends with and no request."""
+
+LASTING: frozenset[str] = frozenset(Code) - RETRYABLE - OF_TURNS
 """The codes after which it will not."""
 
 
@@ -52,10 +82,7 @@ LASTING: frozenset[str] = frozenset(
 class Failure:
     """A failed request as data; `retry_after_ms` is the server's wish.
 
-    `code` is RATE_LIMIT, OVERLOADED, SERVER, TIMEOUT, TRANSPORT, STREAM_CLOSED or EMPTY_RESPONSE,
-    after which the same request may succeed; or AUTH, MISSING_CREDENTIAL, QUOTA, INVALID_REQUEST,
-    CONTEXT_WINDOW_EXCEEDED, CONTENT_FILTER, MALFORMED_RESPONSE, NO_ADAPTER or ABORTED, after which
-    it is not sent again.
+    `code` is one of `Code` or, in a log from elsewhere, any text.
     """
 
     code: str

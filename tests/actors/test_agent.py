@@ -215,7 +215,9 @@ async def test_resume_takes_the_config_from_the_log_and_the_tools_anew(
         await again.ask("and now?")
         await again.ask("and then?")
         await again.close()
-        other = await runtime.resume(agent.session_id, model="script/other", temperature=0.1)
+        other = await runtime.resume(
+            agent.session_id, model="script/other", temperature=0.1, tools=()
+        )
         await other.ask("still there?")
         first, second, third = headers(assert_sound(runtime, other))
         assert [first.reason, second.reason, third.reason] == ["initial", "resume", "resume"]

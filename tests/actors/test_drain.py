@@ -302,7 +302,8 @@ async def test_sigterm_drains_and_ends_the_block_as_if_it_had_returned(tmp_path:
             except Draining:
                 break
         assert (await agent.answer(seq)).text == "done"
-        await trio.sleep_forever()
+        with trio.fail_after(60):
+            await trio.sleep(61)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert agent.closed
 
