@@ -41,8 +41,8 @@ $(VENV)/bin/python:
 
 # The engine has wheels for the common platforms only; the rest of refold does not need it.
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(PIP) install --only-binary xllamacpp -c constraints.txt -e '.[engine]' \
-		|| $(PIP) install -c constraints.txt -e .
+	$(PIP) install --only-binary xllamacpp -c constraints.txt -e '.[chat,engine]' \
+		|| $(PIP) install -c constraints.txt -e '.[chat]'
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import attrs
@@ -18,19 +21,30 @@ from refold.actors.arguments import (
     check_text,
     wrong,
 )
-from refold.actors.bodies import refuse_waiting_for_itself
+from refold.actors.asking import Asked, Keeper, Pending, pending_of
+from refold.actors.bodies import STOP_SECONDS, refuse_waiting_for_itself
 from refold.actors.context import Progress
-from refold.actors.kernel import ActorCrashed, ActorSnapshot, ActorStopped, Ask, MailboxFull
+from refold.actors.kernel import (
+    ActorCrashed,
+    ActorSnapshot,
+    ActorStopped,
+    Ask,
+    MailboxFull,
+    Promise,
+)
 from refold.actors.kernel.same_run import check_same_run
+from refold.actors.leaving import Draining
 from refold.actors.log.log_writer import PARKED
-from refold.actors.log.session_log import SessionLog
+from refold.actors.log.session_log import Committed, SessionLog
 from refold.actors.log.subscription import Subscription
 from refold.actors.session_tree import Recipe, RunningSession, SessionLife
-from refold.actors.turn.agent_loop import Loop, Wake, WhenIdle
+from refold.actors.turn.agent_loop import Loop, Retry, Wake, WhenIdle
 from refold.actors.turn.ask_cycles import Waits
-from refold.actors.turn.prompt_wait import NoSuchPrompt, PromptWait
+from refold.actors.turn.prompt_wait import NoSuchPrompt, NothingToRetry, PromptWait
+from refold.actors.turn.turn import CLOSE_SECONDS
+from refold.actors.whole import Whole
 from refold.runtime.envelope import Draft, decode_line, draft
-from refold.runtime.errors import InvalidArgument, check_position
+from refold.runtime.errors import InvalidArgument, RefoldError, RuleBroken, check_position
 from refold.runtime.events import EndReason, InboxQueued, InboxRemoved
 from refold.runtime.history import History
 from refold.runtime.messages import USER, Message, Source, TextBlock
@@ -41,6 +55,11 @@ from refold.runtime.storage.session_header import Durability
 from refold.runtime.stream.chunks import Chunk
 
 R = TypeVar("R")
+
+LEAVE_SECONDS = CLOSE_SECONDS + STOP_SECONDS
+"""How long leaving a scope may take: as long as its turn's tools and its last events may."""
+
+_log = logging.getLogger("refold")
 
 
 @attrs.frozen
@@ -78,14 +97,18 @@ class Agent:
         open_reader: Callable[[], LogReader],
         waits: Waits,
         run: trio.lowlevel.TrioToken,
+        spawn: Callable[..., None],
     ) -> None:
         assert opening.opened is not None, "it is ready"
         self.header = opening.opened.header
         self.given = recipe.given
-        self._waits, self._run = waits, run
+        self._waits, self._run, self._spawn = waits, run, spawn
+        self._waiting = Counter[int]()
+        """How many wait for each prompt."""
         self.last_used = trio.current_time()
         self._feed, self._listeners = recipe.feed, recipe.listeners
         self._progress_listeners = recipe.progress_listeners
+        self._draining = recipe.host.draining
         self._reopen, self._open_reader = reopen, open_reader
         self._users = 0
         self._closed = False
@@ -145,20 +168,46 @@ class Agent:
         return not (empty or self._users or self._opened.loop.busy)
 
     @enable_ki_protection
-    async def ask(self, text: str, *, idempotency_key: str | None = None) -> Turn:
+    async def ask(
+        self,
+        text: str,
+        *,
+        idempotency_key: str | None = None,
+        join: bool = False,
+        cancel_turn: bool = False,
+    ) -> Turn:
         """Send a prompt and wait for the turn that answers it; its end is durable by then.
 
-        A key that the log knows already gets the first prompt's turn; for another text it raises
-        `KeyConflict`. Cancelled, the wait ends
-        and the turn goes on: `cancel` ends the turn. Raises `PromptRemoved` for a prompt that is
-        removed or edited before a turn takes it, and `AskCycle` where agents would wait in a
-        circle.
+        The prompt gets a turn of its own, in the order in which prompts came; with `join` it joins
+        others that wait, as one of `prompt` does, and `Turn.prompts` names them. A key that the log
+        knows already gets the turn of the first prompt under it, however that one was sent; for
+        another text it raises `KeyConflict`.
+
+        Cancelled, the wait ends and the prompt stands: with `cancel_turn` it is taken back then, or
+        its turn is cancelled, as `asking` does. Raises `PromptRemoved` for a prompt that is removed
+        or edited before a turn takes it, and `AskCycle` where agents would wait in a circle.
         """
-        entry = _entry("prompt", text, USER, idempotency_key)
-        async with self._awake() as opened:
-            with self._waits.on(opened.ref.actor):
-                seq = await self._say(opened, entry, asked=True)
-                return await self._answers(opened).of(seq)
+        check_switch("join", join)
+        check_switch("cancel_turn", cancel_turn)
+        entry = _entry("prompt", text, USER, idempotency_key, own_turn=not join)
+        async with self._asking(entry, calls_off=cancel_turn) as asked:
+            return await asked.answer()
+
+    def asking(
+        self, text: str, *, idempotency_key: str | None = None, join: bool = False
+    ) -> AbstractAsyncContextManager[Asked]:
+        """Ask within a scope: `async with agent.asking("...") as asked: await asked.answer()`.
+
+        The prompt is queued as `ask` does it, and `asked.seq` says where. Leaving the scope before
+        the turn is over, however it is left, calls the prompt off: while it is pending it is taken
+        back, else its turn is cancelled and no other. That is durable when the scope has been left,
+        also where a cancellation ends it. With a key under which several wait, the last one to
+        leave calls it off; a turn that others joined is cancelled for all of them. Where the
+        session has ended by then, the prompt stays as it stands in the log.
+        """
+        check_switch("join", join)
+        entry = _entry("prompt", text, USER, idempotency_key, own_turn=not join)
+        return Whole(self._asking(entry, calls_off=True))
 
     @enable_ki_protection
     async def prompt(
@@ -166,6 +215,7 @@ class Agent:
     ) -> int:
         """Leave a prompt and return its seq once it is durable; it starts a turn when it can.
 
+        Prompts that wait when a turn starts join it, up to one that wants a turn of its own.
         A key that the log knows already gets the first prompt's seq; for another text it raises
         `KeyConflict`.
         """
@@ -179,11 +229,9 @@ class Agent:
 
         Raises `NoSuchPrompt` where no prompt of this session stands.
         """
-        check_seq("seq", seq)
         async with self._awake() as opened:
-            if not opened.log.live.answers.knows(seq):
-                raise NoSuchPrompt(seq)
-            with self._waits.on(opened.ref.actor):
+            self._check_known(opened, seq)
+            with self._waits.on(opened.ref.actor), self._waiter(seq):
                 return await self._answers(opened).of(seq)
 
     @enable_ki_protection
@@ -214,6 +262,7 @@ class Agent:
         check_seq("seq", seq)
         content = _content(text)
         async with self._awake() as opened:
+            self._check_takes_input()
             entry = opened.log.live.rules.inbox.pending.get(seq)
             drafts = [draft(InboxRemoved((seq,), "edited"))]
             if entry is not None:
@@ -237,17 +286,72 @@ class Agent:
         return await other.prompt(text, source=Source("agent", session=self.session_id))
 
     @enable_ki_protection
-    async def cancel(self, reason: str = "user") -> None:
+    async def cancel(
+        self, seq: int | str | None = None, *, reason: str = "user", drop_pending: bool = False
+    ) -> None:
         """Cancel the turn in hand and wait until the log is balanced and durable again.
 
-        Without one it does nothing; the first reason stands. A tool or seam that does not stop is
-        left behind. Raises `NotLosslessJson`, and `AskCycle` inside a tool or seam of this agent
-        that is shielded: cancelling could not reach it, and the wait would be for itself.
+        The prompts that the turn was for leave with it, also those that the model had not seen;
+        what else waits stays and starts the next turn, unless `drop_pending` takes it all back.
+        With the `seq` of a prompt only what that one set off is cancelled: it is taken back while
+        it is pending, its turn is cancelled while that runs, and nothing happens afterwards. A text
+        in the place of `seq` is the `reason`.
+
+        Without a turn it does nothing; the first reason stands. A tool or seam that does not stop
+        is left behind. Cancelled, the wait ends and the cancelling goes on. Raises `NoSuchPrompt`,
+        `NotLosslessJson`, and `AskCycle` inside a tool or seam of this agent that is shielded:
+        cancelling could not reach it, and the wait would be for itself.
         """
         check_same_run(self._run)
+        seq, reason = (None, seq) if isinstance(seq, str) else (seq, reason)
         check_text("reason", reason)
+        check_switch("drop_pending", drop_pending)
         refuse_waiting_for_itself(self._opened.ref.actor)
-        await self._opened.loop.cancel(EndReason("aborted", reason=reason))
+        why = EndReason("aborted", reason=reason)
+        if seq is None and not drop_pending:
+            await self._opened.loop.cancel(why)
+            return
+        async with self._awake() as opened:
+            if seq is not None:
+                self._check_known(opened, seq)
+            dropped = await self._drop_pending(opened) if drop_pending else None
+            if seq is None:
+                await opened.loop.cancel(why)
+            else:
+                await self._call_off(opened, seq, why)
+            if dropped is not None:
+                await self._ending(opened, dropped.wait())
+
+    def pending(self) -> tuple[Pending, ...]:
+        """What waits in the inbox right now, in the order in which it came."""
+        live = self.log.live
+        entries = live.rules.inbox.pending.items()
+        return tuple(pending_of(seq, one, held=seq in live.held) for seq, one in entries)
+
+    @enable_ki_protection
+    async def release(self) -> None:
+        """Let what an earlier life of the session left pending have its turns."""
+        async with self._awake() as opened:
+            opened.loop.release()
+            self._wake(opened)
+
+    @enable_ki_protection
+    async def retry(self, seq: int) -> Turn:
+        """Let one more recovery turn answer the prompt at `seq`, and wait for it as `ask` does.
+
+        For a prompt whose turn was cut by the end of its agent or of the program and was not
+        recovered, because nobody continued it or its agent gave up (`Turn.reason` is `disposed`,
+        `interrupted` or `gave-up`). Cancelled, the wait ends and the turn goes on. Raises
+        `NothingToRetry` where no such turn is the last one, `NoSuchPrompt` and `Draining`.
+        """
+        async with self._awake() as opened:
+            self._check_known(opened, seq)
+            self._check_takes_input()
+            if not opened.log.live.answers.is_cut(seq):
+                raise NothingToRetry(seq)
+            with self._waits.on(opened.ref.actor), self._waiter(seq):
+                await self._ask_loop(opened, Retry())
+                return await self._answers(opened).of(seq)
 
     @enable_ki_protection
     async def wait_idle(self) -> None:
@@ -372,6 +476,90 @@ class Agent:
             self._users -= 1
             self.last_used = trio.current_time()
 
+    @asynccontextmanager
+    async def _asking(self, entry: Draft, *, calls_off: bool) -> AsyncIterator[Asked]:
+        async with self._awake() as opened:
+            say = partial(self._say, opened, entry, asked=True)
+            with self._waits.on(opened.ref.actor):
+                if not calls_off:
+                    seq = await say()
+                    with self._waiter(seq):
+                        yield Asked(seq, self._answers(opened))
+                    return
+                if opened.stopped.is_set():
+                    raise self._why()
+                keeper = Keeper(say, self._waiter, partial(self._leave, opened))
+                self._spawn(keeper.run)
+                try:
+                    said = await keeper.said()
+                    if said is None:
+                        raise self._why()
+                    yield Asked(said, self._answers(opened))
+                finally:
+                    await keeper.leave()
+
+    @contextmanager
+    def _waiter(self, seq: int) -> Iterator[None]:
+        self._waiting[seq] += 1
+        try:
+            yield
+        finally:
+            self._waiting[seq] -= 1
+            self._waiting += Counter()  # without those that nobody waits for
+
+    async def _leave(self, opened: RunningSession, seq: int) -> None:
+        """Call a prompt off for whom nobody waits any more."""
+        answers = self._answers(opened)
+        over = answers.over(seq) and answers.lasts(seq)
+        if over or self._waiting[seq] or opened.stopped.is_set():
+            return
+        try:
+            with trio.move_on_after(LEAVE_SECONDS, shield=True):
+                why = EndReason("aborted", reason="whoever asked has left")
+                await self._call_off(opened, seq, why)
+        except RefoldError as error:  # the session has ended; what led here says more
+            _log.warning("prompt %d of session %s stands: %s", seq, self.session_id, error)
+
+    async def _call_off(self, opened: RunningSession, seq: int, why: EndReason) -> None:
+        """Take a prompt back while it is pending, or cancel its turn; durable when it returns."""
+        live, loop, answers = opened.log.live, opened.loop, self._answers(opened)
+        while not answers.over(seq):
+            changed = self._feed.changed
+            if live.answers.waits(seq):
+                made = draft(InboxRemoved((seq,), "cancelled"))
+                with suppress(RuleBroken):  # a turn has taken it meanwhile
+                    await self._ending(opened, opened.log.append(made))
+            elif loop.is_for(seq):
+                break
+            elif opened.stopped.is_set():
+                raise self._why()
+            else:  # it was interrupted, and its recovery turn is about to begin
+                await changed.wait()
+        if loop.is_for(seq):
+            await loop.cancel(why)
+        if not answers.lasts(seq):  # it was taken back, by this or by somebody else
+            await self._ending(opened, opened.log.flush())
+
+    async def _drop_pending(self, opened: RunningSession) -> Promise[int] | None:
+        """Take everything back that is pending, and promise that this is durable."""
+        while pending := tuple(opened.log.live.rules.inbox.pending):
+            made = draft(InboxRemoved(pending, "cancelled"))
+            with suppress(RuleBroken):  # a turn has taken one of them meanwhile
+                committed: Committed = await self._ending(
+                    opened, opened.log.commit(made, flush=True)
+                )
+                return committed.durable
+        return None
+
+    def _check_takes_input(self) -> None:
+        if self._draining.is_set():
+            raise Draining
+
+    def _check_known(self, opened: RunningSession, seq: int) -> None:
+        check_seq("seq", seq)
+        if not opened.log.live.answers.knows(seq):
+            raise NoSuchPrompt(seq)
+
     def _answers(self, opened: RunningSession) -> PromptWait:
         return PromptWait(opened, self._feed, self._open_reader, self._why)
 
@@ -415,22 +603,20 @@ class Agent:
 
         It is durable then, unless it is `asked`: such a one waits for its turn, whose end is.
         """
+        self._check_takes_input()
         queued = await self._ending(opened, opened.log.queue(entry, flush=not asked))
+        if queued.known:
+            opened.loop.let_go_of(queued.seq)
         if wakes:  # before the first wait that can be cancelled: what stands gets a turn
-            wake = Wake(queued.seq if asked else None)
-            try:
-                opened.ref.tell_nowait(wake)
-            except MailboxFull:  # whoever filled it wakes the loop, but not for an old entry
-                if asked and queued.known:
-                    await self._ending(opened, opened.ref.tell(wake))
-            except (ActorStopped, ActorCrashed):
-                pass  # what stands is told by the waits below
+            self._wake(opened)
         if queued.durable is not None:
             await self._ending(opened, queued.durable.wait())
         return int(queued.seq)
 
     def _wake(self, opened: RunningSession) -> None:
-        with suppress(MailboxFull):  # whoever filled it wakes the loop, which looks into the log
+        # Whoever filled the mailbox wakes the loop, which looks into the log; that it is gone is
+        # told by the waits that follow.
+        with suppress(MailboxFull, ActorStopped, ActorCrashed):
             opened.ref.tell_nowait(Wake())
 
 
@@ -450,9 +636,12 @@ def _entry(
     text: str,
     source: Source,
     idempotency_key: str | None,
+    *,
+    own_turn: bool = False,
 ) -> Draft:
     content = _content(text)
     if not isinstance(source, Source):
         raise wrong("source", "a Source", source)
     check_optional_text("idempotency_key", idempotency_key)
-    return draft(InboxQueued(_TARGETS[kind], kind, content, source, idempotency_key))
+    own = True if own_turn else None
+    return draft(InboxQueued(_TARGETS[kind], kind, content, source, idempotency_key, own))

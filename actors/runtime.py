@@ -16,8 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Generic, TypeAlias, TypeVar, Unpack, get_args
+from typing import TypeAlias, Unpack, get_args
 
 import attrs
 import httpx2
@@ -29,7 +28,8 @@ from refold.actors.arguments import check_optional_text, check_seq, check_switch
 from refold.actors.get_or_create import Forking, check_same_options, get_or_create
 from refold.actors.ids import new_id, now_ms
 from refold.actors.kernel import open_flat_nursery, sole_error
-from refold.actors.kernel.same_run import check_in_trio, check_same_run
+from refold.actors.kernel.same_run import check_same_run
+from refold.actors.leaving import Closing, Draining, NotClosed, drain_at_sigterm, drained
 from refold.actors.log.live_log import LogProgress
 from refold.actors.request.http_model import HttpModel, close_client, make_client
 from refold.actors.request.model import Model
@@ -38,7 +38,8 @@ from refold.actors.session_tree import Host, Recipe, SessionLife, run_session
 from refold.actors.stores import Grant, Store, open_store
 from refold.actors.turn.ask_cycles import Waits
 from refold.actors.turn.options import AgentOptions, Given, InvalidOption, parse_options
-from refold.runtime.errors import Broken, InvalidArgument, Refused
+from refold.actors.whole import Whole
+from refold.runtime.errors import InvalidArgument, Refused
 from refold.runtime.storage.errors import NotFound, SessionBusy
 from refold.runtime.storage.owners import current_folder, this_process
 from refold.runtime.storage.session_header import Durability, SessionHeader, check_session_id
@@ -47,27 +48,11 @@ from refold.runtime.wire.providers import Provider, find_provider, read_key
 NAMING_SECONDS, NAMING_TRIES = 0.02, 50
 """How often, and how long apart, a session is asked for whose holder has not named itself yet."""
 
-CLOSE_SECONDS = 90.0
-"""How long all sessions together may take to close: longer than any one wait in a session."""
-
-INTERRUPTED_SECONDS = 2.5
-"""How long they may take after a Ctrl-C: whoever pressed it waits."""
-
-HURRY_SECONDS = 1.5
-"""How long they may take after a further one."""
-
-TOOL_SECONDS = 1.0
-"""How long tools may take to clean up after a Ctrl-C."""
-
-STORE_SECONDS = 30.0
-"""How long a store may take to close; a disk that hangs must not keep the program."""
-
 UNDO_SECONDS = 5.0
 """How long a cancelled opening waits for what it has begun to be undone."""
 
 _log = logging.getLogger("refold")
 
-T = TypeVar("T")
 
 Take: TypeAlias = Callable[[], Awaitable[Grant]]
 """How an opening comes by its log."""
@@ -92,34 +77,6 @@ class RuntimeLeft(Refused):
 
     def __str__(self) -> str:
         return "this runtime is closed; use it inside its `async with refold.open(...)` block"
-
-
-@attrs.define(eq=False)
-class NotClosed(Broken):
-    """Sessions that were not closed in time; what was acknowledged stands."""
-
-    sessions: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return (
-            f"not closed in time: {', '.join(map(repr, self.sessions))}; their logs end as after a "
-            "kill, and the next `resume` repairs them"
-        )
-
-
-class _Closing:
-    """A closing under way: how long it goes on in order, who was late, and its end."""
-
-    def __init__(self, deadline: float) -> None:
-        self.in_order = trio.CancelScope(deadline=deadline)
-        self.store = trio.CancelScope(deadline=deadline + STORE_SECONDS)
-        self.late: list[str] = []
-        self.over = trio.Event()
-
-    def hurry(self, seconds: float) -> None:
-        soon = trio.current_time() + seconds
-        self.in_order.deadline = min(self.in_order.deadline, soon)
-        self.store.deadline = min(self.store.deadline, soon + TOOL_SECONDS)
 
 
 class Runtime:
@@ -167,7 +124,7 @@ class Runtime:
         header = self._new_header(
             new_id() if session_id is None else check_session_id(session_id), name
         )
-        self._check()
+        self._check_takes_input()
         given.over(None, self._find)
         take = partial(self.store.create, header)
         return await self._open(header.id, take, None, given, continues=False)
@@ -189,7 +146,7 @@ class Runtime:
         that is resumed; for a new one `model` is required. Raises as `resume` and `start_agent`;
         `SessionBusy` where another process has the session.
         """
-        self._check()
+        self._check_takes_input()
         given = parse_options(options)
         check_optional_text("name", name)
         check_switch("continue_", continue_)
@@ -244,7 +201,7 @@ class Runtime:
         session cannot go on with: `HistoryUnbalanced` and `HistoryUnreadable`, which name the
         `turn/end` to fork at instead, and `InvalidEvent` for what no reader here takes.
         """
-        self._check()
+        self._check_takes_input()
         given = parse_options(options)
         check_switch("continue_", continue_)
         take = partial(self._acquire, check_session_id(session_id))
@@ -277,7 +234,7 @@ class Runtime:
         fork_id = new_id() if session_id is None else check_session_id(session_id)
         if given.model is not None:
             self._find(given.model[0])
-        self._check()
+        self._check_takes_input()
         check_session_id(parent)
         header = self._new_header(fork_id, name)
         forking = Forking(self.store, parent, at, header, self._acquire, repeatable)
@@ -301,6 +258,16 @@ class Runtime:
         if self._left:
             raise RuntimeLeft
 
+    def _check_takes_input(self) -> None:
+        self._check()
+        if self._host.draining.is_set():
+            raise Draining
+
+    def _check_not_open(self, session_id: str) -> None:
+        if any(one.session == session_id and not one.ended for one in self._openings):
+            owner = self._host.owner
+            raise SessionBusy(session_id, owner.pid, owner.host, here=True)
+
     async def _open(
         self,
         session_id: str,
@@ -310,9 +277,7 @@ class Runtime:
         *,
         continues: bool,
     ) -> Agent:
-        if any(one.session == session_id and not one.ended for one in self._openings):
-            owner = self._host.owner
-            raise SessionBusy(session_id, owner.pid, owner.host, here=True)
+        self._check_not_open(session_id)
         feed = LogProgress(self._interrupt)
         recipe = Recipe(self._host, session_id, given, feed)
 
@@ -340,6 +305,7 @@ class Runtime:
             raise opening.refused
 
         header = opening.opened.header
+        recipe.held.update(() if continues else opening.opened.log.live.rules.inbox.pending)
 
         async def take_again() -> Grant:
             try:
@@ -353,7 +319,9 @@ class Runtime:
             return begin(take_again, None, continues=False)
 
         open_reader = partial(self.store.reader, session_id)
-        agent = Agent(opening, recipe, reopen, open_reader, self._waits, self._run)
+        agent = Agent(
+            opening, recipe, reopen, open_reader, self._waits, self._run, self._nursery.start_soon
+        )
         self._agents = [*(kept for kept in self._agents if not kept.closed), agent]
         return agent
 
@@ -393,29 +361,35 @@ class Runtime:
         return tuple(agent.snapshot() for agent in self._agents)
 
     @enable_ki_protection
+    async def drain(self, seconds: float) -> tuple[str, ...]:
+        """Let turns in hand finish and start none; returns the sessions that took longer.
+
+        From the call on, and for good, new input and other sessions are refused with `Draining`,
+        pending input stays pending, and no recovery turn begins. What is still running after
+        `seconds` goes on until the runtime is closed, ends as `disposed` then, and is owed a
+        recovery turn: `resume(..., continue_=True)`. Cancelled, the wait ends and the rest stands.
+        """
+        check_same_run(self._run)
+        if not (is_number(seconds) and seconds >= 0):
+            raise InvalidArgument("seconds", "must be a number of at least 0")
+        self._host.draining.set()
+        return await drained(self._openings, seconds)
+
+    @enable_ki_protection
     async def close(self) -> None:
         """Close every agent, side by side, and the store; returns when that is done.
 
-        Called by the main task, which a Ctrl-C tears out of any wait: the closing has a task of
-        its own, and a Ctrl-C while it lasts leaves it `HURRY_SECONDS`. Raises `NotClosed`, and the
+        A Ctrl-C while it lasts leaves it `HURRY_SECONDS`. Raises `NotClosed`, and the
         KeyboardInterrupt once everything is closed.
         """
         check_same_run(self._run)
-        closing = _Closing(trio.current_time() + CLOSE_SECONDS)
-        self._nursery.start_soon(self._close, closing)
-        interrupt: KeyboardInterrupt | None = None
-        while not closing.over.is_set():
-            try:
-                with trio.CancelScope(shield=True):  # `closing` has the deadline
-                    await closing.over.wait()
-            except KeyboardInterrupt as again:
-                interrupt = interrupt or again
-                self._lose_patience(TOOL_SECONDS / 2)
-                closing.hurry(HURRY_SECONDS)
-        if interrupt is not None:
-            raise interrupt
+        for agent in self._agents:
+            agent.end_soon()
+        closing = Closing(self._openings, interrupted=self._interrupted)
+        self._nursery.start_soon(closing.run, self._close_store)
+        await closing.wait()
         if closing.late:
-            raise NotClosed(tuple(closing.late))
+            raise NotClosed(closing.late)
 
     async def leave(self, error: BaseException | None) -> None:
         """Close for good, because of `error` or in peace; raises `NotClosed` only in peace."""
@@ -429,41 +403,11 @@ class Runtime:
             if error is None and not self._interrupted:
                 raise
 
-    def _lose_patience(self, seconds: float) -> None:
-        for opening in self._openings:
-            opening.patience.shorten(seconds)
-
-    @enable_ki_protection
-    async def _close(self, closing: _Closing) -> None:
-        try:
-            with trio.CancelScope(shield=True):
-                await self._close_all(closing)
-        finally:
-            closing.over.set()
-
-    async def _close_all(self, closing: _Closing) -> None:
-        if self._interrupted:
-            self._lose_patience(TOOL_SECONDS)
-            closing.hurry(INTERRUPTED_SECONDS)
-        for agent in self._agents:
-            agent.end_soon()
-        for opening in self._openings:
-            opening.end_soon()
-        with closing.in_order:
-            for opening in self._openings:
-                await opening.stopped.wait()
-        late = [opening for opening in self._openings if not opening.ended]
-        for opening in late:
-            closing.late.append(opening.session)
-            _log.warning("session %s is not closed in time and is cancelled", opening.session)
-            opening.hurry()
-        for opening in late:
-            await opening.stopped.wait()
+    async def _close_store(self) -> None:
         if self._client is not None:
             await close_client(self._client)
             self._client = None
-        with closing.store:
-            await self.store.close()
+        await self.store.close()
 
     @enable_ki_protection
     async def list(self) -> list[str]:
@@ -485,7 +429,7 @@ async def _take(store: Store, session_id: str) -> Grant:
 
 
 def _check_arguments(
-    store: object, providers: object, durability: object, park_after: object
+    store: object, providers: object, durability: object, park_after: object, drain: object
 ) -> None:
     if not isinstance(store, str | Path) and not hasattr(type(store), "acquire"):
         raise wrong("store", "a folder's path, an address or a store", store)
@@ -498,34 +442,8 @@ def _check_arguments(
         raise InvalidOption("durability", f"must be one of {', '.join(get_args(Durability))}")
     if park_after is not None and not (is_number(park_after) and park_after > 0):
         raise InvalidArgument("park_after", "must be a number of seconds above 0, or None")
-
-
-class _Whole(AbstractAsyncContextManager[T], Generic[T]):
-    """A context whose entering and leaving no Ctrl-C cuts in two, and which loses none.
-
-    Python drops what is raised in a callback of a weak reference, and Trio keeps weak references
-    to generators: one that dies in code that is not protected may take a KeyboardInterrupt along.
-    """
-
-    def __init__(self, context: AbstractAsyncContextManager[T]) -> None:
-        self._context = context
-
-    @enable_ki_protection
-    async def __aenter__(self) -> T:
-        check_in_trio()
-        return await self._context.__aenter__()
-
-    @enable_ki_protection
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool | None:
-        try:
-            return await self._context.__aexit__(kind, error, traceback)
-        finally:
-            del self._context
+    if drain is not None and not (is_number(drain) and drain >= 0):
+        raise InvalidArgument("drain", "must be a number of seconds, at least 0, or None")
 
 
 def open_runtime(
@@ -534,6 +452,7 @@ def open_runtime(
     providers: Sequence[Provider | Script] = (),
     durability: Durability = "power",
     park_after: float | None = 600.0,
+    drain: float | None = None,
 ) -> AbstractAsyncContextManager[Runtime]:
     """The runtime over the store at `store`, or over a ready one.
 
@@ -544,6 +463,12 @@ def open_runtime(
     `process`, or `none`; in a session that was made at a stronger level that level counts. An agent
     that nobody has used for `park_after` seconds is parked (None: never).
 
+    With `drain`, leaving the block in peace lets turns in hand finish for that many seconds, and
+    takes nothing new meanwhile (see `Runtime.drain`). So does SIGTERM, in a program that runs in
+    the main thread and has no handler of its own: the block is cancelled afterwards, which ends
+    it as if it had returned, and a second SIGTERM cuts the waiting short. Neither is drained
+    after a Ctrl-C, a cancellation or an error.
+
     Leaving the block, however it is left, ends turns in hand as `disposed`, makes everything
     durable and releases the logs, all sessions side by side. It takes no longer than
     `CLOSE_SECONDS`, after a Ctrl-C `INTERRUPTED_SECONDS` and after a further one `HURRY_SECONDS`;
@@ -553,8 +478,8 @@ def open_runtime(
     run ends (see `refold.actors.bodies`). One error in the block is raised as itself, and a
     KeyboardInterrupt or SystemExit always.
     """
-    _check_arguments(store, providers, durability, park_after)
-    return _Whole(_open(store, providers, durability, park_after))
+    _check_arguments(store, providers, durability, park_after, drain)
+    return Whole(_open(store, providers, durability, park_after, drain))
 
 
 @asynccontextmanager
@@ -563,13 +488,19 @@ async def _open(
     providers: Sequence[Provider | Script],
     durability: Durability,
     park_after: float | None,
+    drain: float | None,
 ) -> AsyncIterator[Runtime]:
     async with open_flat_nursery() as nursery:
         ready = open_store(store) if isinstance(store, str | Path) else store
         runtime = Runtime(ready, nursery, providers, durability, park_after)
+        if drain is not None:
+            end = partial(nursery.cancel_scope.cancel, reason="SIGTERM")
+            nursery.start_soon(drain_at_sigterm, partial(runtime.drain, drain), end)
         why: BaseException | None = None
         try:
             yield runtime
+            if drain is not None:
+                await runtime.drain(drain)
         except BaseException as error:
             why = error
             raise

@@ -36,8 +36,9 @@ from refold.actors.request.model import Model
 from refold.actors.request.retries import Retries
 from refold.actors.stores import Grant, Store
 from refold.actors.turn.agent_loop import AgentLoop, Request
+from refold.actors.turn.consult import contained_seams
 from refold.actors.turn.options import Given
-from refold.actors.turn.seams import StartSource, contained_seams
+from refold.actors.turn.seams import StartSource
 from refold.actors.turn.step import LoopInstance
 from refold.runtime.errors import RefoldError
 from refold.runtime.events import CATALOGUE, EndReason, Owner
@@ -59,7 +60,7 @@ class Host:
     """What a session needs of the runtime around it.
 
     `clock` gives epoch ms; `find` a provider's record (None for a scripted model), `find_model`
-    the way to it, both by name.
+    the way to it, both by name. From `draining` on no turn begins and no input is taken.
     """
 
     store: Store
@@ -67,17 +68,22 @@ class Host:
     clock: Callable[[], int]
     find: Callable[[str], Provider | None]
     find_model: Callable[[str], Model]
+    draining: trio.Event = attrs.field(factory=trio.Event)
 
 
 @attrs.frozen(eq=False)
 class Recipe:
-    """What the openings of one session have in common; `id` is the session's."""
+    """What the openings of one session have in common; `id` is the session's.
+
+    `held` are the entries that an earlier life of it left pending, until somebody lets them go.
+    """
 
     host: Host
     id: str
     given: Given
     feed: LogProgress
     listeners: list[Callable[[Chunk], None]] = attrs.field(factory=list)
+    held: set[int] = attrs.field(factory=set)
     progress_listeners: list[Callable[[Progress], None]] = attrs.field(factory=list)
 
 
@@ -223,7 +229,7 @@ async def _run_actors(
     recipe: Recipe, opening: SessionLife, grant: Grant, *, continues: bool
 ) -> None:
     header, host, given = grant.header, recipe.host, recipe.given
-    live = LiveLog(header.id, header.seed_length or 0, recipe.feed)
+    live = LiveLog(header.id, header.seed_length or 0, recipe.feed, recipe.held)
 
     def open_reader() -> LogReader:
         return host.store.reader(header.id)
@@ -238,7 +244,14 @@ async def _run_actors(
         setting = Setting(SeamLog(log, open_reader), lambda: header.name, given.state, told)
         make = _instances(log, clearance, recipe, setting)
         source: StartSource = "startup" if live.session.header is None else "resume"
-        loop = AgentLoop(log, make, source, continues=continues)
+        loop = AgentLoop(
+            log,
+            make,
+            source,
+            continues=continues,
+            draining=host.draining,
+            recoveries=given.recoveries,
+        )
         ref = await tree.start(loop.run, spec=_LOOP)
         life = (opening.stop, opening.stopped, opening.failure)
         opening.begin(RunningSession(header, log, loop, ref, tree, grant.durability, *life))

@@ -10,6 +10,8 @@ import attrs
 
 if TYPE_CHECKING:
     from refold.actors.agent import Agent as Agent
+    from refold.actors.asking import Asked as Asked
+    from refold.actors.asking import Pending as Pending
     from refold.actors.context import Context as Context
     from refold.actors.context import Progress as Progress
     from refold.actors.kernel import ActorCrashed as ActorCrashed
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from refold.actors.tools import Pattern as Pattern
     from refold.actors.tools import Tool as Tool
     from refold.actors.tools import tool as tool
+    from refold.actors.turn.consult import SeamMisused as SeamMisused
     from refold.actors.turn.options import AgentOptions as AgentOptions
     from refold.actors.turn.options import Budgets as Budgets
     from refold.actors.turn.options import InvalidOption as InvalidOption
@@ -46,7 +49,6 @@ if TYPE_CHECKING:
     from refold.actors.turn.seams import GoOn as GoOn
     from refold.actors.turn.seams import PromptView as PromptView
     from refold.actors.turn.seams import Reject as Reject
-    from refold.actors.turn.seams import SeamMisused as SeamMisused
     from refold.actors.turn.seams import Seams as Seams
     from refold.actors.turn.seams import StepView as StepView
     from refold.actors.turn.seams import Stop as Stop
@@ -80,6 +82,7 @@ _HOMES = {
     "Agent": "refold.actors.agent",
     "AgentOptions": "refold.actors.turn.options",
     "Answer": "refold.actors.request.script",
+    "Asked": "refold.actors.asking",
     "Budgets": "refold.actors.turn.options",
     "Call": "refold.actors.request.script",
     "CallView": "refold.actors.turn.seams",
@@ -111,6 +114,7 @@ _HOMES = {
     "open": "refold.actors.runtime",
     "Outcome": "refold.actors.tools",
     "Pattern": "refold.actors.tools",
+    "Pending": "refold.actors.asking",
     "Piece": "refold.actors.request.script",
     "Progress": "refold.actors.context",
     "PromptRemoved": "refold.actors.turn.prompt_wait",
@@ -123,7 +127,7 @@ _HOMES = {
     "Say": "refold.actors.request.script",
     "Script": "refold.actors.request.script",
     "SeamLog": "refold.actors.log.seam_log",
-    "SeamMisused": "refold.actors.turn.seams",
+    "SeamMisused": "refold.actors.turn.consult",
     "Seams": "refold.actors.turn.seams",
     "Source": "refold.runtime.messages",
     "StepView": "refold.actors.turn.seams",
@@ -147,7 +151,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'refold' has no attribute {name!r}")
     trio = sys.modules.get("trio")
-    if trio is not None:  # there may be a run, whose Ctrl-C an import would lose; see `_Whole`
+    if trio is not None:  # there may be a run, whose Ctrl-C an import would lose; see `Whole`
         trio.lowlevel.enable_ki_protection(__getattr__)
     home = importlib.import_module(_HOMES[name])
     found = getattr(home, "open_runtime" if name == "open" else name)

@@ -86,8 +86,8 @@ def _json_escape(char: str) -> str:
 
 
 def styled(text: str, colour: Colour) -> str:
-    """`text` in a colour, if standard output is a terminal and NO_COLOR is unset or empty."""
-    if os.environ.get("NO_COLOR") or not is_terminal(sys.stdout):
+    """`text` in a colour, if there `has_colour`."""
+    if not has_colour():
         return text
     match colour:
         case "bold":
@@ -96,6 +96,11 @@ def styled(text: str, colour: Colour) -> str:
             return click.style(text, dim=True)
         case _:
             return click.style(text, fg=colour)
+
+
+def has_colour() -> bool:
+    """Whether standard output is a terminal and NO_COLOR is unset or empty."""
+    return is_terminal(sys.stdout) and not os.environ.get("NO_COLOR")
 
 
 def is_terminal(stream: IO[str]) -> bool:

@@ -34,7 +34,11 @@ class TurnStart:
 
 @attrs.frozen
 class EndReason:
-    """Why a turn ended; which fields are there depends on `kind`."""
+    """Why a turn ended; which fields are there depends on `kind`.
+
+    `gave-up` stands in no log. A `Turn` says it of one that was interrupted, as were the recovery
+    turns in a row that its agent allows: nothing answers its prompts until `Agent.retry`.
+    """
 
     kind: Literal[
         "completed",
@@ -45,6 +49,7 @@ class EndReason:
         "rejected",
         "budget",
         "interrupted",
+        "gave-up",
     ]
     reason: str | None = None
     step: int | None = None
@@ -189,17 +194,23 @@ class LlmRetry:
 
 @attrs.frozen
 class InboxQueued:
-    """Durable pending input, until a message cites it or `inbox/removed` names it."""
+    """Durable pending input, until a message cites it or `inbox/removed` names it.
+
+    A prompt with `own_turn` shares its turn with no other prompt.
+    """
 
     target: Literal["turn", "step"]
     kind: Literal["prompt", "steer", "inject"]
     content: tuple[Block, ...]
     source: Source
     idempotency_key: str | None = None
+    own_turn: bool | None = None
 
 
 @attrs.frozen
 class InboxRemoved:
+    """Input that no model saw: taken back, edited, or, as `rejected`, given up by its turn."""
+
     queued_seqs: tuple[int, ...]
     outcome: Literal["cancelled", "edited", "rejected"]
 

@@ -52,12 +52,10 @@ def _in_asyncio() -> bool:
 
 
 def check_same_run(run: trio.lowlevel.TrioToken) -> None:
-    """Raise `OtherRun` unless this is the Trio run `run`, `NoTrioRun` in asyncio's loop."""
+    """Raise `OtherRun` unless this is the Trio run `run`."""
     try:
         here = trio.lowlevel.current_trio_token()
     except RuntimeError:  # no Trio run at all
-        if _in_asyncio():
-            raise NoTrioRun("asyncio") from None
         raise OtherRun from None
     if here is not run:
         raise OtherRun

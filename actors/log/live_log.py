@@ -19,7 +19,7 @@ from refold.actors.kernel import waiting_chain
 from refold.actors.stores import Progress
 from refold.runtime.closing import is_real
 from refold.runtime.envelope import Draft, Event
-from refold.runtime.events import RequestSealed
+from refold.runtime.events import InboxQueued, RequestSealed
 from refold.runtime.history import History, PastMessages
 from refold.runtime.prompt_ledger import PromptLedger
 from refold.runtime.request_header import EpochHeader
@@ -81,9 +81,17 @@ class Sealed:
 class LiveLog:
     """The folds of one live session; only its log writer changes them, at its end too."""
 
-    def __init__(self, session_id: str, seed_length: int, feed: LogProgress | None = None) -> None:
+    def __init__(
+        self,
+        session_id: str,
+        seed_length: int,
+        feed: LogProgress | None = None,
+        held: set[int] | None = None,
+    ) -> None:
         self.session_id = session_id
         self.feed = feed or LogProgress()
+        self.held = set[int]() if held is None else held
+        """Pending entries that an earlier life left and nobody has let go: no turn takes them."""
         self._seed_length = seed_length
         self._begin()
         self.publishing = False
@@ -108,6 +116,12 @@ class LiveLog:
     @property
     def durable_seq(self) -> int:
         return self.feed.progress.durable_seq
+
+    @property
+    def waiting(self) -> dict[int, InboxQueued]:
+        """The pending entries that a turn may take, in the order in which they came."""
+        pending = self.rules.inbox.pending
+        return {seq: entry for seq, entry in pending.items() if seq not in self.held}
 
     def admit(self, made: Draft, time: int) -> Event:
         """Judge `made` as the next event and fold it, labelled with `time`; the one door.

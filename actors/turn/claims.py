@@ -3,7 +3,8 @@
 An entry that joins a step leaves the inbox with it, for its message cites it. One that may not pass
 leaves the inbox as blocked. So does one that a seam failed over, and so do the prompts of a turn
 that a seam ended before its first step: the turn's end tells them of the error, and if they stayed
-they would be judged again with whatever is said next, and fail it too.
+they would be judged again with whatever is said next, and fail it too. Those of a turn that was
+cancelled before its first step leave with it, so that nothing that was cancelled is said later.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import attrs
 
 from refold.actors.context import Setting
 from refold.actors.log.session_log import Claim, SessionLog
-from refold.actors.turn.seams import PromptView, Reject, Seams, consult
+from refold.actors.turn.consult import consult
+from refold.actors.turn.seams import PromptView, Reject, Seams
 from refold.runtime.envelope import draft
 from refold.runtime.errors import RuleBroken
 from refold.runtime.events import (
@@ -40,30 +42,32 @@ class AllRejected(Exception):
 
 @attrs.define
 class DueEntries:
-    """Selects the entries of one step: prompts in the first, the others in every one."""
+    """Selects the entries of one step: the turn's prompts in the first, the others in every one."""
 
     log: SessionLog
     seams: Seams
     setting: Setting
 
-    async def claims(self, turn: int, *, first: bool) -> tuple[Claim, ...]:
+    async def claims(self, turn: int, mine: frozenset[int] | None) -> tuple[Claim, ...]:
         """Judge what is due and say what it becomes; a blocked entry leaves the inbox here.
 
-        Raises `AllRejected` when there were prompts and none may pass, or none is left, and where
-        a turn went on for steering alone that may not pass.
+        `mine` are the entries that the turn is for, in its first step; None in one that takes no
+        prompt. Raises `AllRejected` when there were prompts and none may pass, or none is left, and
+        where a turn went on for steering alone that may not pass.
         """
-        pending = self.log.live.rules.inbox.pending
-        due = {seq: entry for seq, entry in pending.items() if entry.target == "step" or first}
+        first = mine is not None
+        waiting = self.log.live.waiting.items()
+        due = {seq: one for seq, one in waiting if one.target == "step" or seq in (mine or ())}
         rejected: str | None = None
-        found, prompts = [], 0
+        found, passed = [], 0
         for seq, entry in due.items():
             verdict = await self._judge(turn, seq, entry)
             if isinstance(verdict, Reject):
                 rejected = verdict.reason
             else:
-                prompts += entry.target == "turn"
+                passed += entry.target == "turn"
                 found.append(verdict)
-        if rejected is not None and not prompts and (first or self._answered(found)):
+        if rejected is not None and not passed and (first or self._answered(found)):
             raise AllRejected(rejected)
         if first and all(isinstance(claim.message, ContextMessage) for claim in found):
             raise AllRejected(WITHDRAWN)
@@ -108,11 +112,23 @@ class DueEntries:
             seq, message, (ContextMessage(context, Source("plugin", plugin="prompt_submit")),)
         )
 
-    async def block(self, entries: Mapping[int, InboxQueued], reason: str) -> None:
-        """Take entries out of the inbox as blocked; those that somebody took back are left out."""
+    async def give_up(self, mine: frozenset[int]) -> None:
+        """Take what a turn was for and ends without out of the inbox; its end says why."""
+        pending = self.log.live.rules.inbox.pending.items()
+        await self.block({seq: one for seq, one in pending if seq in mine}, None)
+
+    async def block(self, entries: Mapping[int, InboxQueued], reason: str | None) -> None:
+        """Take entries out of the inbox, as blocked if there is a reason.
+
+        Those that somebody took back meanwhile are left out.
+        """
         inbox = self.log.live.rules.inbox
         while left := {seq: one for seq, one in entries.items() if seq in inbox.pending}:
-            blocked = [PromptBlocked(one.content, one.source, reason) for one in left.values()]
+            blocked = [
+                PromptBlocked(one.content, one.source, reason)
+                for one in left.values()
+                if reason is not None
+            ]
             removed = InboxRemoved(tuple(left), "rejected")
             try:
                 await self.log.append(*map(draft, blocked), draft(removed))

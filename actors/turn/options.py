@@ -52,9 +52,10 @@ class AgentOptions(TypedDict, total=False):
     `model` is PROVIDER/MODEL; `extra` are body fields of that provider, logged like the rest.
     `chunks` says how much of the stream is logged, `invariants` how requests are checked,
     `retries` how often a failed request is sent again (default 5), and `budgets` what one turn
-    may take. `state` is JSON that tools and seams find as `Context.state`; it is not logged. On
-    resume and fork, what is not given comes from the folded header; tools, seams and state are
-    given again.
+    may take. `recoveries` (default 3) is how many recovery turns in a row may end with the program
+    before what they were for is given up (see `Agent.retry`). `state` is JSON that tools and seams
+    find as `Context.state`; it is not logged. On resume and fork, what is not given comes from the
+    folded header; tools, seams and state are given again.
     """
 
     model: str
@@ -68,6 +69,7 @@ class AgentOptions(TypedDict, total=False):
     seams: Seams
     invariants: Invariants
     retries: int
+    recoveries: int
     budgets: Budgets
     state: Mapping[str, Any]
 
@@ -133,6 +135,7 @@ class Given:
     chunks: ChunkLogging
     invariants: Invariants
     retries: int
+    recoveries: int
     state: Mapping[str, Any]
 
     def over(self, folded: EpochHeader | None, find: Callable[[str], Provider | None]) -> Options:
@@ -293,7 +296,7 @@ def _thawed(value: Any) -> Any:
     return [_thawed(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _retries(name: str, value: object) -> int:
+def _count(name: str, value: object) -> int:
     if _integer(name, value) < 0:
         raise InvalidOption(name, "must be at least 0")
     return cast("int", value)
@@ -319,7 +322,8 @@ _READERS: Mapping[str, Callable[[str, object], object]] = {
     "chunks": _one_of(ChunkLogging),
     "seams": _seams,
     "invariants": _one_of(Invariants),
-    "retries": _retries,
+    "retries": _count,
+    "recoveries": _count,
     "budgets": _budgets,
     "state": _state,
 }
@@ -332,5 +336,6 @@ _UNSAID: Mapping[str, Any] = {
     "chunks": "coalesced",
     "invariants": "enforce",
     "retries": 5,
+    "recoveries": 3,
     "state": MappingProxyType({}),
 }

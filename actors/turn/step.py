@@ -15,8 +15,9 @@ from refold.actors.log.session_log import SessionLog, StepBoundary
 from refold.actors.request.answer_writer import Answer
 from refold.actors.request.dispatch import Dispatch
 from refold.actors.turn.claims import AllRejected, DueEntries
+from refold.actors.turn.consult import consult
 from refold.actors.turn.options import Options
-from refold.actors.turn.seams import GoOn, StartSource, StepView, TurnView, consult
+from refold.actors.turn.seams import GoOn, StartSource, StepView, TurnView
 from refold.actors.turn.tool_calls import ToolRunner
 from refold.runtime import typed_json
 from refold.runtime.envelope import Draft, draft
@@ -52,28 +53,29 @@ class LoopInstance:
         self._setting = setting
         tools = {tool.name: tool for tool in options.tools}
         self.runner = ToolRunner(log, tools, options.seams, setting)
-        self._due = DueEntries(log, options.seams, setting)
+        self.due = DueEntries(log, options.seams, setting)
         self._source: StartSource | None = source
         self._prefix: tuple[Message, ...] | None = None
         self._anchored = False
 
-    async def step(self, turn: int, context: list[Draft], *, prompts: bool) -> Answer:
+    async def step(self, turn: int, context: list[Draft], mine: frozenset[int] | None) -> Answer:
         """One model call and its tool calls; all but `step/end` is appended when it returns.
 
-        With `prompts` pending prompts join it. Extra context of tools is added to `context` as it
+        `mine` are the entries that the turn is for, in its first step; None in one that takes no
+        prompt. Extra context of tools is added to `context` as it
         comes, for after all results. Raises `AllRejected`, `LlmFailure`, `InvariantViolation`,
         and what a seam or an append raises; before the step is open, that takes the prompts of the
         turn out of the inbox, since its end is theirs.
         """
-        pending = self.log.live.rules.inbox.pending if prompts else {}
-        mine = {seq: entry for seq, entry in pending.items() if entry.target == "turn"}
+        waiting = self.log.live.waiting.items() if mine else ()
+        prompts = {s: one for s, one in waiting if s in (mine or ()) and one.target == "turn"}
         try:
-            boundary, prefix = await self._open(turn, prompts=prompts)
+            boundary, prefix = await self._open(turn, mine)
         except AllRejected:
             raise
         except Exception as error:
             with suppress(Broken, ActorCrashed, ActorStopped):  # the error says more
-                await self._due.block(mine, said_by(error))
+                await self.due.block(prompts, said_by(error))
             raise
         await self._owe_header(prefix, self._setting.context(turn, boundary.step))
         answer = await self.dispatch.dispatch(boundary)
@@ -113,17 +115,18 @@ class LoopInstance:
         return tally is None or self.options.budgets.spent(tally) is None
 
     def _waits(self) -> bool:
-        pending = self.log.live.rules.inbox.pending
-        return any(entry.target == "step" for entry in pending.values())
+        return any(entry.target == "step" for entry in self.log.live.waiting.values())
 
-    async def _open(self, turn: int, *, prompts: bool) -> tuple[StepBoundary, tuple[Message, ...]]:
+    async def _open(
+        self, turn: int, mine: frozenset[int] | None
+    ) -> tuple[StepBoundary, tuple[Message, ...]]:
         """Judge the input, let seams have their say, and take the boundary; with it the prefix."""
         options, source = self.options, self._source
         self._source = None
         log, context = self._setting.log, self._setting.context(turn)
         for start in options.seams.session_start if source is not None else ():
             await consult("session_start", start, context, log, source)
-        claims = await self._due.claims(turn, first=prompts)
+        claims = await self.due.claims(turn, mine)
         if self._prefix is None:
             composed: list[Message] = []
             for prefix in options.seams.session_prefix:
@@ -137,7 +140,7 @@ class LoopInstance:
             try:
                 return await self.log.open_step(turn, claims), self._prefix
             except RuleBroken:  # somebody took an entry back meanwhile
-                left = self._due.still_pending(claims)
+                left = self.due.still_pending(claims)
                 if left == claims:
                     raise
                 claims = left

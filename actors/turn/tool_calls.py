@@ -28,7 +28,8 @@ from refold.actors.context import Context, Setting
 from refold.actors.kernel import open_flat_nursery
 from refold.actors.log.session_log import Committed, SessionLog, StepBoundary
 from refold.actors.tools import Abandoned, CallPlace, Outcome, Tool, run_tool
-from refold.actors.turn.seams import CallView, Deny, Seams, consult
+from refold.actors.turn.consult import consult
+from refold.actors.turn.seams import CallView, Deny, Seams
 from refold.runtime.closing import NOT_STARTED
 from refold.runtime.envelope import Draft, draft
 from refold.runtime.events import AssistantMessage, ContextMessage, ToolCall, ToolError, ToolResult

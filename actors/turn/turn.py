@@ -61,34 +61,39 @@ class Cancel:
 class TurnNotes:
     """What a turn keeps beside the log: `context` joins its open step after all results.
 
+    `mine` are the entries that it is for; a recovery turn has None, since it takes no prompt.
     `violation` ends the session, `stopped` says that `turn_stop` owned the turn's end.
     """
 
+    mine: frozenset[int] | None
     max_tokens: bool = False
     context: list[Draft] = attrs.field(factory=list)
     violation: InvariantViolation | None = None
     stopped: bool = False
 
 
-async def run_turn(instance: LoopInstance, cancel: Cancel) -> TurnNotes:
+async def run_turn(
+    instance: LoopInstance, cancel: Cancel, mine: frozenset[int] | None
+) -> TurnNotes:
     """Take steps of the open turn until the model is done, then append `turn/end`.
 
+    `mine` are the entries that it is for, or None for a recovery turn.
     Model failures, seam errors, budgets and cancellation end the turn with a reason; the log is
     balanced and durable when this returns. Raises what ended the session. Cancelled from outside,
     it closes the turn as `disposed`.
     """
-    log, progress = instance.log, TurnNotes()
+    progress = TurnNotes(mine)
     reason = EndReason("disposed")
     try:
         reason = await _attempt(instance, progress, cancel)
     except Exception as error:
         with suppress(Refused, Fenced, LogFailed, *PASSING, ActorCrashed):  # `error` says more
-            await _close(log, _error(instance, said_by(error), "SESSION_FAILED"), progress)
+            await _close(instance, _error(instance, said_by(error), "SESSION_FAILED"), progress)
         raise
     except BaseException:
-        await _close(log, reason, progress)
+        await _close(instance, reason, progress)
         raise
-    await _close(log, reason, progress)
+    await _close(instance, reason, progress)
     return progress
 
 
@@ -141,15 +146,15 @@ async def _steps(instance: LoopInstance, progress: TurnNotes) -> EndReason:
     log, budgets = instance.log, instance.options.budgets
     tally = log.live.answers.current
     assert tally is not None, "a turn is open"
-    prompts = tally.trigger.kind != "recovery"
+    mine = progress.mine
     while True:
         try:
-            answer = await instance.step(tally.turn, progress.context, prompts=prompts)
+            answer = await instance.step(tally.turn, progress.context, mine)
         except AllRejected:
             if not tally.answered:
                 raise
             break  # what it went on for may not pass, and it has answered already
-        prompts = False
+        mine = None
         progress.max_tokens = progress.max_tokens or answer.finish == "max-tokens"
         goes_on = await instance.goes_on(tally.turn, answer.message)
         progress.stopped = goes_on == "stopped"
@@ -163,9 +168,15 @@ async def _steps(instance: LoopInstance, progress: TurnNotes) -> EndReason:
     return EndReason("max-tokens" if progress.max_tokens else "completed")
 
 
-async def _close(log: SessionLog, reason: EndReason, progress: TurnNotes) -> None:
-    """Give every open call a result, end the step and the turn, durably."""
+async def _close(instance: LoopInstance, reason: EndReason, progress: TurnNotes) -> None:
+    """Give every open call a result, end the step and the turn, durably.
+
+    A turn that was cancelled gives up what it was for and had not taken yet.
+    """
+    log = instance.log
     with trio.move_on_after(CLOSE_SECONDS, shield=True):
+        if reason.kind in ("aborted", "budget"):
+            await instance.due.give_up(progress.mine or frozenset())
         drafts = closers(log.live.rules.standing, _aborted(reason), progress.context)
         await log.append(*drafts, flush=True)
         return

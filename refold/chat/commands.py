@@ -7,7 +7,9 @@ from typing import Protocol, TypeAlias
 
 import attrs
 
+from refold.actors.tools import collect
 from refold.chat.conversation import Conversation
+from refold.chat.introduction import introduce, introduce_new, tell_pending
 from refold.cli.shared.transcript import transcript
 from refold.render import indented, number, percent, shortened, styled, table
 from refold.runtime.errors import RefoldError
@@ -33,6 +35,8 @@ class Desk(Protocol):
     def interrupt(self) -> None: ...
 
     def leave(self, code: int) -> None: ...
+
+    async def release(self) -> None: ...
 
 
 Action: TypeAlias = Callable[[Desk, str], Awaitable[None]]
@@ -62,9 +66,8 @@ async def obey(desk: Desk, line: str) -> None:
 async def _help(desk: Desk, _rest: str) -> None:
     rows = [(f"/{name} {c.wants}".rstrip(), c.help) for name, c in COMMANDS.items()]
     width = max(len(name) for name, _ in rows)
-    keys = "Ctrl-C cancels the turn, or clears the line; Ctrl-D on an empty line leaves."
     listed = [f"  {name.ljust(width)}  {text}" for name, text in rows]
-    desk.conversation.teller.lines("\n".join([*listed, f"  {keys}"]))
+    desk.conversation.teller.lines("\n".join([*listed, *(f"  {line}" for line in KEYS)]))
 
 
 async def _quit(desk: Desk, _rest: str) -> None:
@@ -97,21 +100,92 @@ async def _steer(desk: Desk, rest: str) -> None:
         conversation.teller.note("the turn that runs will hear that with its next step")
 
 
+async def _pending(desk: Desk, rest: str) -> None:
+    conversation, teller = desk.conversation, desk.conversation.teller
+    pending = conversation.agent.pending()
+    verb, _, number = rest.partition(" ")
+    chosen = pending[int(number) - 1 : int(number)] if number.isdecimal() else pending
+    if not pending:
+        teller.note("nothing waits")
+    elif verb == "send" and not number and any(entry.held for entry in pending):
+        await desk.release()
+    elif verb == "drop" and chosen and (not number or number.isdecimal()) and number != "0":
+        dropped = [await conversation.drop(entry.seq) for entry in chosen]
+        teller.note(f"taken back: {sum(dropped)} of {len(pending)}")
+    else:
+        tell_pending(conversation)
+
+
+async def _model(desk: Desk, rest: str) -> None:
+    conversation = desk.conversation
+    if rest and _is_still(desk):
+        await _told(desk, conversation.ask_another(rest))
+    if not rest or conversation.model == rest:
+        conversation.teller.note(f"{conversation.model} answers")
+
+
+async def _tools(desk: Desk, _rest: str) -> None:
+    tools = collect(desk.conversation.options.get("tools", ()))
+    listed = [f"  {tool.name}  {shortened(tool.schema.description, 100)}" for tool in tools]
+    desk.conversation.teller.lines("\n".join(listed or [NO_TOOLS]))
+
+
+async def _new(desk: Desk, rest: str) -> None:
+    if _is_still(desk) and await _told(desk, desk.conversation.begin(rest or None)):
+        introduce_new(desk.conversation)
+
+
+async def _resume(desk: Desk, rest: str) -> None:
+    conversation = desk.conversation
+    if not rest:
+        conversation.teller.note("say which session: /resume SESSION; `refold sessions` lists them")
+    elif _is_still(desk) and await _told(desk, conversation.resume(rest)):
+        introduce(conversation)
+
+
+async def _undo(desk: Desk, _rest: str) -> None:
+    conversation, teller = desk.conversation, desk.conversation.teller
+    if not _is_still(desk):
+        return
+    events = conversation.events()
+    ends = [event.seq for event in events if event.type == "turn/end"]
+    if not ends:
+        teller.note("there is nothing to undo: no turn has ended")
+        return
+    parent = conversation.agent.session_id
+    before = conversation.begin(None) if len(ends) == 1 else conversation.fork(None, ends[-2])
+    if await _told(desk, before):
+        session = conversation.agent.session_id
+        teller.note(f"this is session {session} now, without the last turn of {parent}")
+
+
+def _is_still(desk: Desk) -> bool:
+    """Whether no turn is running; else that is told."""
+    if desk.busy:
+        desk.conversation.teller.note("a turn is running; wait for its end, or /cancel it first")
+    return not desk.busy
+
+
+async def _told(desk: Desk, step: Awaitable[None]) -> bool:
+    """Whether a step was taken; what refuses it is told."""
+    try:
+        await step
+    except RefoldError as error:
+        desk.conversation.teller.note(str(error))
+        return False
+    return True
+
+
 async def _fork(desk: Desk, rest: str) -> None:
     conversation, teller = desk.conversation, desk.conversation.teller
-    if desk.busy:
-        teller.note("a turn is running; wait for its end, or cancel it, and fork then")
+    if not _is_still(desk):
         return
     if not any(event.type == "turn/end" for event in conversation.events()):
         teller.note("there is nothing to fork yet: no turn has ended")
         return
     parent = conversation.agent.session_id
-    try:
-        await conversation.fork(rest or None)
-    except RefoldError as error:
-        teller.note(str(error))
-        return
-    teller.note(f"this is session {conversation.agent.session_id} now, a fork of {parent}")
+    if await _told(desk, conversation.fork(rest or None)):
+        teller.note(f"this is session {conversation.agent.session_id} now, a fork of {parent}")
 
 
 async def _messages(desk: Desk, _rest: str) -> None:
@@ -154,6 +228,13 @@ def _block(block: Block) -> str:
             return f"result of {block.tool_call_id}: {text_of(block.content)}"
 
 
+NO_TOOLS = "  there are none; `tools` in refold.toml names them"
+
+KEYS = (
+    "Ctrl-C cancels the turn, or clears the line; Ctrl-D on an empty line leaves.",
+    "Alt-Enter, or a backslash before Enter, begins another line; Ctrl-R searches what was typed.",
+)
+
 COMMANDS: Mapping[str, Command] = {
     "help": Command("", "List the commands.", _help),
     "quit": Command("", "Leave; a turn that runs is ended.", _quit),
@@ -161,6 +242,12 @@ COMMANDS: Mapping[str, Command] = {
     "inject": Command("TEXT", "Leave context for the next request, without a turn.", _inject),
     "steer": Command("TEXT", "Say something to the turn that runs, for its next step.", _steer),
     "fork": Command("[NAME]", "Go on in a new session that begins with this one.", _fork),
+    "undo": Command("", "Go on in a new session, without the last turn.", _undo),
+    "new": Command("[NAME]", "Go on in a new session that begins with nothing.", _new),
+    "resume": Command("SESSION", "Go on in another session.", _resume),
+    "model": Command("[PROVIDER/MODEL]", "Who answers, or who is to.", _model),
+    "tools": Command("", "What the model can call.", _tools),
+    "pending": Command("[send|drop [NUMBER]]", "What waits in the inbox.", _pending),
     "messages": Command("", "What the next request would hold.", _messages),
     "show": Command("", "The transcript of the session so far.", _show),
     "usage": Command("", "Tokens and kept prefixes, a row a step.", _usage),

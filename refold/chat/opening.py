@@ -20,13 +20,17 @@ from refold.runtime.wire.providers import Provider
 
 @attrs.frozen
 class Wanted:
-    """What is opened to talk to; without `session` it is a new one, for which `name` is."""
+    """What is opened to talk to; without `session` it is a new one, for which `name` is.
+
+    `again` are the options to say behind its id when it is to go on another time.
+    """
 
     store: str
     session: str | None
     name: str | None
     options: AgentOptions
     providers: Sequence[Provider | Script]
+    again: str
 
     async def open(self, runtime: Runtime) -> Agent:
         """Raises what `start_agent` and `resume` do."""

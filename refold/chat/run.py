@@ -12,17 +12,16 @@ from refold.actors.runtime import open_runtime
 from refold.chat.conversation import Conversation
 from refold.chat.feed import Feed
 from refold.chat.interactive import talk
+from refold.chat.introduction import introduce, introduce_new, part
 from refold.chat.opening import Wanted, log_lines, one_reason
+from refold.chat.person import show_at_once
 from refold.chat.pipe import show_in_pipe
 from refold.chat.piped import answer_lines
 from refold.chat.refusal import opening_code
-from refold.chat.screen import Screen
 from refold.chat.teller import Teller
 from refold.cli.shared.exit_codes import say
-from refold.cli.shared.transcript import transcript
-from refold.render import is_terminal, plural
+from refold.render import is_terminal
 from refold.runtime.errors import RefoldError
-from refold.runtime.events import SessionOwner
 
 WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH, signal.SIGCONT)
 
@@ -35,19 +34,18 @@ async def chat(wanted: Wanted) -> int:
     """
     feed = Feed()
     terminal = is_terminal(sys.stdin) and is_terminal(sys.stdout)
-    screen = Screen() if terminal else None
     try:
         with trio.open_signal_receiver(*WATCHED) as signals:
-            return await _opened(wanted, feed, screen, signals)
+            return await _opened(wanted, feed, signals, terminal=terminal)
     except BaseExceptionGroup as group:
         raise one_reason(group) from None
     finally:
         # What closing the session had to tell came after the display had ended.
-        (screen.show if screen else show_in_pipe)(feed.take())
+        (show_at_once if terminal else show_in_pipe)(feed.take())
 
 
 async def _opened(
-    wanted: Wanted, feed: Feed, screen: Screen | None, signals: AsyncIterator[int]
+    wanted: Wanted, feed: Feed, signals: AsyncIterator[int], *, terminal: bool
 ) -> int:
     teller = Teller(feed)
     # A parked agent would come back without the observers of its log.
@@ -58,28 +56,12 @@ async def _opened(
         except RefoldError as error:
             say(str(error))
             return opening_code(error)
-        conversation = Conversation(runtime, agent, wanted.options, teller)
-        _introduce(conversation, wanted)
+        conversation = Conversation(runtime, wanted.store, agent, wanted.options, teller)
+        introduce_new(conversation) if wanted.session is None else introduce(conversation)
         with log_lines(teller.note):
-            if screen is None:
-                code = await answer_lines(conversation, feed, signals)
+            if terminal:
+                code = await talk(conversation, feed, signals)
             else:
-                code = await talk(conversation, feed, screen, signals)
-        if not conversation.events():
-            session = conversation.agent.session_id
-            teller.note(f"nothing was said, so session {session} was not kept")
+                code = await answer_lines(conversation, feed, signals)
+        part(conversation, wanted.again)
         return code
-
-
-def _introduce(conversation: Conversation, wanted: Wanted) -> None:
-    """Name the session, and tell what opening it again had to mend."""
-    teller, agent = conversation.teller, conversation.agent
-    if wanted.session is None:
-        teller.note(f"session {agent.session_id}, {wanted.options.get('model')}")
-        return
-    events = conversation.events()
-    turns = sum(event.type == "turn/start" for event in events)
-    teller.note(f"session {agent.session_id} goes on after {plural(turns, 'turn')}")
-    opened_at = max(event.seq for event in events if isinstance(event.data, SessionOwner))
-    for line in transcript(events, opened_at):
-        teller.lines(line)

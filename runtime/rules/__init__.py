@@ -14,14 +14,16 @@
  7. A request header stands inside an open step, before the request is sealed; a step seals its
     request at most once, before the answer begins.
  8. Compactions do not nest and do not cross a turn's boundary; one that succeeds has one summary.
- 9. A message that is made from an inbox entry cites it; an entry is used or removed once.
+ 9. A message that is made from an inbox entry cites it; an entry is used or removed once. A prompt
+    that wants a turn of its own is cited in a turn that takes no other prompt.
 10. Every other event may stand anywhere.
 
 Why: a request is derived from what stands before its step's start, so nothing may join the history
 while it is on its way (4, 6, 7), or the log could not explain what was sent. A provider refuses a
 history in which a call lacks its result or a result its call (3, 5, 6). Numbers that only grow name
 every step for good, and whatever happened in one says so (1, 2). An entry that could be used twice
-would be said twice (9), and a compaction that crossed a boundary could not be closed by what ends a
+would be said twice, and of two questions in one turn nobody could say which one its answer is for
+(9); a compaction that crossed a boundary could not be closed by what ends a
 turn (8).
 
 The log writer asks `Rules.check` before each append. A log that was not written here is only

@@ -1,4 +1,4 @@
-"""The inbox: a session's durable pending input, and rule 9.
+"""The inbox: a session's durable pending input, its order, and rule 9.
 
 An entry is pending while no message cites it and no `inbox/removed` names it. What is pending at a
 fork's beginning is its parent's and stays with it, as do the keys: see `leave_parent`.
@@ -7,12 +7,13 @@ fork's beginning is its parent's and stays with it, as do the keys: see `leave_p
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import takewhile
 
 import attrs
 
 from refold.runtime.envelope import Draft, Event
 from refold.runtime.errors import Refused
-from refold.runtime.events import InboxQueued, InboxRemoved
+from refold.runtime.events import InboxQueued, InboxRemoved, TurnStart
 from refold.runtime.messages import Block
 from refold.runtime.rules.table import Problem
 
@@ -45,10 +46,22 @@ class KeyConflict(Refused):
         )
 
 
+def next_prompts(waiting: Mapping[int, InboxQueued], *, steered: bool) -> frozenset[int]:
+    """The prompts that one turn takes of what waits, in the order in which it came.
+
+    Those that may be joined go together up to the first that wants a turn of its own, which then
+    goes alone. Steering that waits too, as `steered` says, goes before such a one.
+    """
+    prompts = {seq: bool(one.own_turn) for seq, one in waiting.items() if one.kind == "prompt"}
+    joined = list(takewhile(lambda seq: not prompts[seq], prompts))
+    return frozenset(joined if joined or steered else list(prompts)[:1])
+
+
 @attrs.frozen
 class InboxMark:
     pending: dict[int, InboxQueued]
     foreign: frozenset[int] = frozenset()
+    taken: tuple[bool, ...] = ()
 
 
 @attrs.frozen
@@ -71,6 +84,11 @@ class Inbox:
         self._foreign: set[int] = set()  # pending too, of a kind that no turn here can take
         self._queued: set[int] = set()
         self._by_key: dict[str, Known] = {}
+        self._taken: tuple[bool, ...] = ()
+        """Of each prompt that the last turn took, whether it wanted a turn of its own.
+
+        A recovery turn goes on with those of the turn before it.
+        """
 
     @property
     def pending(self) -> Mapping[int, InboxQueued]:
@@ -83,6 +101,7 @@ class Inbox:
         self._foreign.clear()
         self._queued.clear()
         self._by_key.clear()
+        self._taken = ()
 
     def first(self, idempotency_key: str | None) -> Known | None:
         """The entry that was queued under this key first, pending or not."""
@@ -104,9 +123,18 @@ class Inbox:
     def problem(self, event: Draft | Event) -> Problem:
         named = self._named(event)
         gone = [seq for seq in named if seq not in self._pending and seq not in self._foreign]
-        return (9, f"inbox entry {gone[0]} is not pending") if gone else None
+        if gone:
+            return 9, f"inbox entry {gone[0]} is not pending"
+        new = self._takes(event)
+        taken = (*self._taken, *new)
+        if new and len(taken) > 1 and any(taken):
+            return 9, "a prompt with a turn of its own would share it with another one"
+        return None
 
     def apply(self, event: Event) -> None:
+        if isinstance(event.data, TurnStart) and event.data.trigger.kind != "recovery":
+            self._taken = ()
+        self._taken += self._takes(event)
         for seq in self._named(event):
             self._pending.pop(seq, None)
             self._foreign.discard(seq)
@@ -129,8 +157,15 @@ class Inbox:
             return ()
         return tuple(seq for seq in event.source_event_seqs or () if seq in self._queued)
 
+    def _takes(self, event: Draft | Event) -> tuple[bool, ...]:
+        """Of each pending prompt that `event` cites, whether it wants a turn of its own."""
+        if event.type == "inbox/removed":
+            return ()
+        cited = [self._pending[seq] for seq in self._named(event) if seq in self._pending]
+        return tuple(bool(entry.own_turn) for entry in cited if entry.kind == "prompt")
+
     def mark(self) -> InboxMark:
-        return InboxMark(dict(self._pending), frozenset(self._foreign))
+        return InboxMark(dict(self._pending), frozenset(self._foreign), self._taken)
 
     def restore(self, mark: InboxMark, next_seq: int) -> None:
         """Forget every event from `next_seq` on."""
@@ -138,3 +173,4 @@ class Inbox:
         self._queued -= late
         self._by_key = {key: at for key, at in self._by_key.items() if at.seq not in late}
         self._pending, self._foreign = dict(mark.pending), set(mark.foreign)
+        self._taken = mark.taken

@@ -94,7 +94,7 @@ class StoreLock:
             return self._is_locked(session_id) if self._port.has_range_locks else None
 
     def is_held_by_another(self, session_id: str) -> bool:
-        """Whether somebody else holds a session of ours, on a lock file put in place of ours.
+        """Whether somebody else holds a session of ours, on a lock file put in the place of ours.
 
         False where that cannot be said.
         """

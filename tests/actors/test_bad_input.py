@@ -693,7 +693,11 @@ WRONG_ARGUMENTS: dict[str, tuple[Callable[[refold.Runtime, refold.Agent, Any], A
         "1",
         "seq must be a seq, which is an integer from 0, not str",
     ),
-    "a reason": (lambda _, agent, value: agent.cancel(value), 5, "reason must be text, not int"),
+    "a reason": (
+        lambda _, agent, value: agent.cancel(reason=value),
+        5,
+        "reason must be text, not int",
+    ),
     "whom to send to": (
         lambda _, agent, value: agent.send(value, "x"),
         "other",

@@ -73,7 +73,7 @@ async def test_time_that_is_up_inside_a_tool_ends_each_call_once(
         assert codes == ["ok", "ABORTED", "NOT_STARTED"]
 
 
-async def test_time_that_is_up_in_a_seam_leaves_the_prompt_for_the_next_turn(
+async def test_time_that_is_up_in_a_seam_is_up_for_the_prompt_too(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async def hang_at_first(view: refold.StepView) -> None:
@@ -89,7 +89,7 @@ async def test_time_that_is_up_in_a_seam_leaves_the_prompt_for_the_next_turn(
         )
         assert (await agent.ask("go")).reason == SECONDS
         await assert_goes_on(runtime, agent)
-        assert sent(script) == ["go", "and now?"]
+        assert sent(script) == ["and now?"]
 
 
 async def test_each_turn_has_the_whole_time_and_a_cancel_in_time_has_its_own_reason(

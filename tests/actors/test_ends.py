@@ -20,7 +20,8 @@ import refold
 from refold import Call, Say, Script, Seams
 from refold.actors.bodies import STOP_SECONDS, BrokenOff
 from refold.actors.kernel import AskCycle
-from refold.actors.runtime import NotClosed
+from refold.actors.leaving import NotClosed
+from refold.actors.log.live_log import LogProgress
 from refold.actors.stores.local import EmbeddedStore
 from refold.runtime.events import EndReason
 from refold.runtime.messages import text_of
@@ -533,6 +534,20 @@ async def test_followers_of_a_parked_agent_end_when_it_is_closed() -> None:
             assert [event.type async for event in agent.events()][-1] == "session/released"
 
 
+async def test_the_first_reason_of_an_end_stands_and_a_log_says_why_it_was_given_back() -> None:
+    progress, first = LogProgress(), ValueError("first")
+    progress.end(first)
+    progress.end(ValueError("later"))
+    assert progress.ended is first
+    async with refold.open("memory:", providers=[Script([Say("hi")])]) as runtime:
+        agent = await runtime.start_agent(model="script/m")
+        await agent.ask("hello")
+        await agent.park()
+        await agent.close()
+        released = of_type(stored_events(runtime, agent.session_id), "session/released")
+        assert [one.reason for one in released] == ["parked"]
+
+
 async def test_a_runtime_that_was_left_opens_nothing_and_locks_nothing(tmp_path: Path) -> None:
     async with refold.open(tmp_path, providers=[Script(lambda _: Say("fine"))]) as runtime:
         agent = await runtime.start_agent(model="script/m", session_id="s")
@@ -619,7 +634,7 @@ async def test_what_ends_the_block_leaves_as_itself_also_where_there_is_no_time_
     monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
     for name in ("INTERRUPTED_SECONDS", "CLOSE_SECONDS"):
-        monkeypatch.setattr(f"refold.actors.runtime.{name}", 0.0)
+        monkeypatch.setattr(f"refold.actors.leaving.{name}", 0.0)
     with pytest.raises(error):
         async with refold.open("memory:", providers=[Script([])]) as runtime:
             await runtime.start_agent(model="script/m")
@@ -629,7 +644,7 @@ async def test_what_ends_the_block_leaves_as_itself_also_where_there_is_no_time_
 async def test_sessions_that_are_not_closed_in_time_are_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("refold.actors.runtime.CLOSE_SECONDS", 0.0)
+    monkeypatch.setattr("refold.actors.leaving.CLOSE_SECONDS", 0.0)
     with pytest.raises(NotClosed, match="not closed in time: 'late'; their logs end as after a"):
         async with refold.open("memory:", providers=[Script([])]) as runtime:
             await runtime.start_agent(model="script/m", session_id="late")

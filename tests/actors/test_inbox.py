@@ -160,7 +160,7 @@ async def test_one_key_said_several_times_at_once_is_one_entry_and_one_turn(
         assert len({one for one in found if isinstance(one, int)}) <= 1
 
 
-async def test_different_keys_said_at_once_share_a_turn_and_keep_their_entries(
+async def test_different_keys_asked_at_once_have_an_entry_and_a_turn_each(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     script = Script(lambda _body: Say("fine"))
@@ -172,6 +172,7 @@ async def test_different_keys_said_at_once_share_a_turn_and_keep_their_entries(
         events = assert_sound(runtime, agent)
         assert [entries(events, key) for key in "abc"] == [1, 1, 1]
         assert sorted(said(events, "user/message")) == ["hello a", "hello b", "hello c"]
+        assert turns(events) == 3
 
 
 async def test_a_key_of_long_ago_gets_its_turn_from_the_log(
@@ -311,20 +312,23 @@ async def test_steering_that_no_turn_can_take_does_not_start_turns_for_ever(
         assert said(assert_sound(runtime, agents[0]), "steering/message") == ["too late"]
 
 
-async def test_what_comes_during_a_turn_is_the_next_one_in_the_order_it_came(
+async def test_what_comes_during_a_turn_has_turns_in_the_order_it_came(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    script = Script([[Delay(10), Say("one")], Say("two")])
+    script = Script(lambda body: [Delay(10 if len(body["messages"]) == 1 else 0), Say("fine")])
     async with refold.open("memory:", providers=[script]) as runtime:
         agent = await runtime.start_agent(model="script/m")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(agent.ask, "hello")
-            for say in (agent.prompt, agent.ask, agent.prompt, agent.ask):
+            for say in (agent.prompt, agent.prompt, agent.ask, agent.prompt, agent.ask):
                 await trio.sleep(1)
                 nursery.start_soon(say, f"at {trio.current_time():.0f}")
         events = assert_sound(runtime, agent)
-        assert said(events, "user/message") == ["hello", "at 1", "at 2", "at 3", "at 4"]
-        assert turns(events) == 2
+        assert said(events, "user/message") == ["hello", *(f"at {n}" for n in range(1, 6))]
+        assert turns(events) == 5
+        firsts = [i for i, event in enumerate(events) if event.type == "turn/start"]
+        parts = [events[a:b] for a, b in zip(firsts, [*firsts[1:], None], strict=True)]
+        assert [len(said(part, "user/message")) for part in parts] == [1, 2, 1, 1, 1]
 
 
 async def test_an_edited_entry_is_said_in_its_new_words_only(

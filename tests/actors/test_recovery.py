@@ -22,7 +22,6 @@ from refold import Call, Delay, Hang, Say, Script, Seams
 from refold.actors.kernel.errors import RestartLimit
 from refold.actors.request.invariants import InvariantViolation
 from refold.actors.turn import agent_loop
-from refold.actors.turn.agent_loop import RECOVERIES
 from refold.actors.turn.step import LoopInstance
 from refold.actors.turn.turn import Cancel, TurnNotes, run_turn
 from refold.runtime.envelope import Event
@@ -36,7 +35,11 @@ from tests.agents import (
     stored_events,
 )
 
+RECOVERIES = 3
+"""The default."""
+
 INTERRUPTED, COMPLETED = EndReason("interrupted"), EndReason("completed")
+GAVE_UP = EndReason("gave-up")
 
 Crash: TypeAlias = Callable[[LoopInstance, Cancel], Awaitable[None]]
 
@@ -48,7 +51,7 @@ class Tripped(Exception):
 async def step_of(instance: LoopInstance) -> None:
     tally = instance.log.live.answers.current
     assert tally is not None
-    await instance.step(tally.turn, [], prompts=tally.trigger.kind != "recovery")
+    await instance.step(tally.turn, [], None if tally.trigger.kind == "recovery" else tally.offered)
 
 
 async def at_once(_instance: LoopInstance, _cancel: Cancel) -> None:
@@ -70,11 +73,13 @@ def crash_turns(patch: pytest.MonkeyPatch, *crashes: Crash) -> None:
     """Crash the loop in its next turns, each in its own way."""
     left = iter(crashes)
 
-    async def run_or_crash(instance: LoopInstance, cancel: Cancel) -> TurnNotes:
+    async def run_or_crash(
+        instance: LoopInstance, cancel: Cancel, mine: frozenset[int] | None
+    ) -> TurnNotes:
         crash = next(left, None)
         if crash is not None:
             await crash(instance, cancel)
-        return await run_turn(instance, cancel)
+        return await run_turn(instance, cancel, mine)
 
     patch.setattr(agent_loop, "run_turn", run_or_crash)
 
@@ -169,7 +174,7 @@ async def test_what_comes_while_the_loop_is_down_has_a_turn_of_its_own_after_the
         agent = await runtime.start_agent(model="script/m")
 
         async def ask(text: str) -> None:
-            answered[text] = await agent.ask(text)
+            answered[text] = await agent.ask(text, join=True)
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask, "first")
@@ -235,7 +240,7 @@ async def test_recovery_turns_that_fail_are_not_tried_for_ever(
 
         async def wait_for_the_answer() -> None:
             turn = await agent.answer(seq)
-            assert (turn.turn, turn.reason) == (RECOVERIES + 1, INTERRUPTED)
+            assert (turn.turn, turn.reason) == (RECOVERIES + 1, GAVE_UP)
 
         with trio.fail_after(600):
             async with trio.open_nursery() as nursery:
@@ -360,10 +365,10 @@ async def test_a_continued_session_recovers_and_starts_what_was_pending(tmp_path
         assert stored_events(runtime, session) == events
 
 
-async def test_a_session_that_is_not_continued_leaves_what_is_pending_to_the_next_turn(
+async def test_a_session_that_is_not_continued_leaves_what_is_pending_until_it_is_asked_for(
     tmp_path: Path,
 ) -> None:
-    script = Script([Hang(), Say("fine")])
+    script = Script([Hang(), Say("fine"), Say("at last")])
     async with (
         crashed_copy(tmp_path, script, "first", "second") as session,
         refold.open(tmp_path / "copy", providers=[script]) as runtime,
@@ -375,13 +380,14 @@ async def test_a_session_that_is_not_continued_leaves_what_is_pending_to_the_nex
         assert (await agent.ask("third")).text == "fine"
         events = assert_sound(runtime, agent)
         assert turns(events) == [("message", "interrupted"), ("message", "completed")]
-        assert (await agent.ask("second", idempotency_key="second")).text == "fine"
+        assert b"second" not in script.bodies[1]
+        assert (await agent.ask("second", idempotency_key="second")).text == "at last"
 
 
 async def test_a_continued_session_that_was_closed_well_starts_what_was_pending(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    script = Script([Hang(), Say("fine")])
+    script = Script([Hang(), Say("recovered"), Say("fine")])
     async with refold.open("memory:", providers=[script]) as runtime:
         agent = await runtime.start_agent(model="script/m")
         await agent.prompt("first")
@@ -392,6 +398,7 @@ async def test_a_continued_session_that_was_closed_well_starts_what_was_pending(
         assert (await again.answer(seq)).text == "fine"
         assert turns(assert_sound(runtime, again)) == [
             ("message", "disposed"),
+            ("recovery", "completed"),
             ("message", "completed"),
         ]
 
@@ -431,7 +438,7 @@ async def test_a_program_that_dies_in_every_recovery_is_not_recovered_for_ever(
     async with refold.open(place, providers=[script]) as runtime:
         agent = await runtime.resume(session, continue_=True)
         with trio.fail_after(10):
-            assert (await agent.ask("first", idempotency_key="first")).reason == INTERRUPTED
+            assert (await agent.ask("first", idempotency_key="first")).reason == GAVE_UP
             await agent.wait_idle()
         kinds = [kind for kind, _ in turns(assert_sound(runtime, agent))]
         assert kinds == ["message", *["recovery"] * RECOVERIES]

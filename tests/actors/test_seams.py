@@ -212,7 +212,7 @@ async def test_where_some_prompts_are_blocked_the_others_go_on(
         agent = await runtime.start_agent(model="script/m", seams=Seams(prompt_submit=(gate,)))
 
         async def ask(prompt: str) -> None:
-            turns[prompt] = await agent.ask(prompt)
+            turns[prompt] = await agent.ask(prompt, join=True)
 
         async with trio.open_nursery() as nursery:
             for prompt in ("first", "second", "a secret", "third"):

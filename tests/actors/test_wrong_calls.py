@@ -22,34 +22,19 @@ async def open_and_ask() -> None:
         await agent.ask("hello")
 
 
-IN_ASYNCIO = (
-    "refold runs on Trio and is used in asyncio's loop; start the program with trio.run(main), or "
-    "in a program of asyncio use refold.from_asyncio(...)"
-)
-
-
 def test_asyncio_is_told_what_to_use() -> None:
     with pytest.raises(Refused) as refused:
         asyncio.run(open_and_ask())
-    assert str(refused.value) == IN_ASYNCIO
+    assert str(refused.value) == (
+        "refold runs on Trio and is used in asyncio's loop; start the program with trio.run(main), "
+        "or in a program of asyncio use refold.from_asyncio(...)"
+    )
 
 
 def test_a_coroutine_that_nobody_runs_is_told_so() -> None:
     entering = open_and_ask()
     with pytest.raises(Refused, match=r"is used outside of it; start the program with trio\.run"):
         entering.send(None)
-
-
-async def test_an_agent_is_not_for_asyncio_in_a_thread() -> None:
-    async with refold.open("memory:", providers=[Script(["hello"])]) as runtime:
-        agent = await runtime.start_agent(model="script/m")
-
-        def elsewhere() -> None:
-            asyncio.run(agent.ask("hello"))
-
-        with pytest.raises(Refused) as refused:
-            await trio.to_thread.run_sync(elsewhere)
-        assert str(refused.value) == IN_ASYNCIO
 
 
 AFTER: dict[str, Callable[[refold.Runtime, refold.Agent], Awaitable[Any]]] = {

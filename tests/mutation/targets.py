@@ -109,7 +109,18 @@ TARGETS: dict[str, Target] = {
     ),
     "writer": Target(
         ("refold.actors.log.log_writer", "refold.actors.log.live_log"),
-        _actors("effects", "folding", "inbox", "log_writer", "recovery", "writer_opening"),
+        _actors(
+            "codec_change",
+            "effects",
+            "ends",
+            "folding",
+            "inbox",
+            "log_writer",
+            "passing_failures",
+            "recovery",
+            "shared_prefix",
+            "writer_opening",
+        ),
     ),
     "invariants": Target(
         ("refold.actors.request.invariants",),

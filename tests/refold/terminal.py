@@ -6,7 +6,6 @@ import codecs
 import fcntl
 import os
 import pty
-import re
 import select
 import signal
 import struct
@@ -18,10 +17,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.refold.screen import Screen
 from tests.snippets import ROOT
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 """Seconds that a test waits for what must come; only one that fails waits so long."""
+
+REFOLD = (sys.executable, "-m", "refold")
 
 # The program must own the terminal, or Ctrl-C would reach nobody. A program of its own does that,
 # since code between fork and exec is not safe in a process with threads.
@@ -32,10 +34,13 @@ _OWN_THE_TERMINAL = (
 
 
 class Terminal:
-    """The person's side: `type` keys, `expect` output, `resize`. `output` is all that came."""
+    """The person's side: `type` keys, `expect` output, `resize`. `output` is all that came.
 
-    def __init__(self, process: subprocess.Popen[bytes], fd: int) -> None:
-        self.process, self._fd = process, fd
+    `screen` is what it looks like; what a line editor draws is looked for there.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], fd: int, screen: Screen) -> None:
+        self.process, self._fd, self.screen = process, fd, screen
         self.output = ""
         self._seen = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")()
@@ -61,6 +66,18 @@ class Terminal:
         self._seen = at + len(text)
         return before
 
+    def shows(self, text: str) -> None:
+        """Wait until a row of the screen holds `text`, which may stand there already."""
+        ends = time.monotonic() + PATIENCE
+        while not any(text in line for line in self.screen.lines):
+            assert self._wait(ends), f"{text!r} is not shown in {self.screen.lines}"
+
+    def shows_no_more(self, text: str) -> None:
+        """Wait until no row of the screen holds `text`."""
+        ends = time.monotonic() + PATIENCE
+        while any(text in line for line in self.screen.lines):
+            assert self._wait(ends), f"{text!r} is still shown in {self.screen.lines}"
+
     def finish(self) -> int:
         """Take all output until the program ends; returns its exit code."""
         ends = time.monotonic() + PATIENCE
@@ -70,6 +87,7 @@ class Terminal:
 
     def resize(self, columns: int, rows: int = 24) -> None:
         """Give the window another size, which the kernel tells the program."""
+        self.screen.columns = columns
         set_size(self._fd, columns, rows)
 
     def signal(self, number: signal.Signals) -> None:
@@ -109,19 +127,27 @@ class Terminal:
             data = os.read(self._fd, 65536)
         except OSError:  # EIO: nobody holds the other end any more
             return False
-        self.output += self._decoder.decode(data)
+        came = self._decoder.decode(data)
+        self.output += came
+        self.screen.feed(came)
         return bool(data)
 
 
 @contextmanager
 def terminal(
-    arguments: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None, columns: int = 80
+    arguments: Sequence[str],
+    cwd: Path,
+    env: Mapping[str, str] | None = None,
+    columns: int = 80,
+    *,
+    joins: bool = False,
+    program: Sequence[str] = REFOLD,
 ) -> Iterator[Terminal]:
-    """`refold ARGUMENTS` in a terminal of its own; it is killed if the test leaves it running."""
+    """`refold ARGUMENTS`, or another program, in a terminal of its own; it is killed at the end."""
     ours, theirs = pty.openpty()
     set_size(ours, columns, 24)
     process = subprocess.Popen(
-        [sys.executable, "-c", _OWN_THE_TERMINAL, sys.executable, "-m", "refold", *arguments],
+        [sys.executable, "-c", _OWN_THE_TERMINAL, *program, *arguments],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -130,7 +156,7 @@ def terminal(
         start_new_session=True,
     )
     os.close(theirs)
-    person = Terminal(process, ours)
+    person = Terminal(process, ours, Screen(columns, joins=joins))
     try:
         yield person
     finally:
@@ -144,19 +170,14 @@ def environment() -> dict[str, str]:
     """The environment of a user who has configured nothing."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("REFOLD_")}
     kept.pop("NO_COLOR", None)
-    return {**kept, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "XDG_CONFIG_HOME": "/none"}
+    return {
+        **kept,
+        "PYTHONPATH": str(ROOT),
+        "TERM": "xterm-256color",
+        "XDG_CONFIG_HOME": "/none",
+        "XDG_STATE_HOME": "/dev/null/none",
+    }
 
 
 def set_size(fd: int, columns: int, rows: int) -> None:
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-
-def looks_like(output: str) -> list[str]:
-    """The lines that a wide terminal shows after `output`, which may overwrite and use colours."""
-    shown: list[str] = []
-    for line in re.sub(r"\x1b\[[0-9;]*m", "", output).replace("\r\n", "\n").split("\n"):
-        cells: list[str] = []
-        for part in line.split("\r"):
-            cells[: len(part)] = part
-        shown.append("".join(cells).rstrip())
-    return shown

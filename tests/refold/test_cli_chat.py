@@ -13,10 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from refold.chat.feed import Piece
-from refold.chat.keys import Key, KeyReader, Typed
-from refold.chat.line import PROMPT, Line, cells, row
-from refold.chat.screen import Screen
 from refold.cli.chat import command
 from refold.runtime.envelope import Event, decode_line
 from refold.runtime.events import AssistantMessage, UserMessage
@@ -25,7 +21,7 @@ from refold.runtime.storage import JsonlFolder, open_sessions
 from refold.runtime.verify import verify_requests
 from tests.agents import assert_within_rules
 from tests.refold.cli_stores import HOSTILE
-from tests.refold.terminal import Terminal, environment, looks_like, terminal
+from tests.refold.terminal import Terminal, environment, terminal
 
 ANSWERS = f"""
 import refold
@@ -106,6 +102,14 @@ async def fill() -> str:
 """
 
 
+EDITS = "\x1b[?2004h"
+"""What a terminal is sent when the line editor has begun: pastes are to be marked."""
+
+
+def pasted(text: str) -> str:
+    return f"\x1b[200~{text}\x1b[201~"
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with a script, and a configuration that names tools."""
@@ -121,17 +125,14 @@ def folder(tmp_path: Path) -> Path:
 def chat(folder: Path, *arguments: str, **env: str) -> Iterator[Terminal]:
     """A chat with the script, at its first prompt."""
     with terminal(["chat", *arguments, "--script", "answers.py"], folder, env) as person:
-        person.expect("leaves")
-        person.expect(PROMPT)
+        person.expect(EDITS)
         yield person
 
 
 def say(person: Terminal, line: str, answered: str = "tokens in") -> str:
-    """Type a line and wait for the end of its turn and the prompt; returns what came before."""
-    person.type(f"{line}\n")
-    came = person.expect(answered)
-    person.expect(f"\n{PROMPT}")
-    return came
+    """Type a line and wait for the end of its turn; returns what came before."""
+    person.type(f"{line}\r")
+    return person.expect(answered)
 
 
 def piped(folder: Path, lines: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -172,7 +173,6 @@ def test_text_is_shown_while_the_turn_runs_and_ctrl_c_cancels_the_turn_only(fold
         person.expect("partial text")
         person.type("\x03")
         person.expect("== turn 1 cancelled (user) ==")
-        person.expect(f"\n{PROMPT}")
         assert "You said hello." in say(person, "hello")
         person.type("\x04")
         assert person.finish() == 0
@@ -185,13 +185,14 @@ def test_text_is_shown_while_the_turn_runs_and_ctrl_c_cancels_the_turn_only(fold
 
 def test_a_turn_is_told_in_its_order(folder: Path) -> None:
     with chat(folder, NO_COLOR="1") as person:
+        person.resize(400)
         say(person, "look")
         person.type("/quit\n")
         assert person.finish() == 0
-    shown = looks_like(person.output)
+    shown = person.screen.lines
     told = shown[shown.index("> look") :]
     starts = ["> look", "(thinking) a look", "  call look {", "  result of look: esc \\x1b"]
-    starts += ["The tool is done.", "-- ", "> /quit"]
+    starts += ["The tool is done.", "-- ", "> /quit", "-- come back with: refold chat "]
     assert len(told) == len(starts) + 1, told
     assert all(line.startswith(start) for line, start in zip(told, starts, strict=False)), told
     assert re.fullmatch(r"-- \d+ tokens in, \d+ of them cached, \d+ out", told[5])
@@ -220,7 +221,6 @@ def test_a_line_typed_during_a_turn_is_queued_and_gets_a_turn(folder: Path) -> N
         person.type("\x03")
         person.expect("cancelled")
         person.expect("You said meanwhile.")
-        person.expect(f"\n{PROMPT}")
         person.type("\x04")
         assert person.finish() == 0
     assert prompts(events_of(folder)) == ["hang", "meanwhile"]
@@ -231,21 +231,22 @@ def test_while_a_line_is_typed_whole_lines_appear_above_it(folder: Path) -> None
         person.type("half a line\n")
         person.expect("two begins")
         person.type("abc")
-        person.expect("> abc")
-        assert looks_like(person.output)[-3:] == ["one", "two begins", "> abc"]
+        person.shows("> abc")
+        assert person.screen.lines[-4:-2] == ["one", "two begins"]
+        assert person.screen.lines[-2].startswith("(waiting for the model, ")
         person.type("\x03")
         person.expect("no usage")
-        person.expect("> abc")
-        person.type("d\n")
+        person.shows("> abc")
+        person.type("d\r")
         person.expect("You said abcd.")
 
 
 def test_ctrl_c_at_the_prompt_clears_the_line(folder: Path) -> None:
     with chat(folder) as person:
         person.type("never mind")
-        person.expect("> never mind")
+        person.shows("> never mind")
         person.type("\x03")
-        person.expect(f"\r{PROMPT}")
+        person.shows_no_more("never mind")
         say(person, "hello")
         person.type("\x03")
         person.expect("Ctrl-D or /quit leaves")
@@ -295,12 +296,12 @@ def test_a_terminal_that_goes_away_ends_the_chat_and_the_log_is_whole(folder: Pa
 def test_after_a_stop_keys_come_one_by_one_again(folder: Path) -> None:
     with chat(folder) as person:
         person.type("ab")
-        person.expect("> ab")
+        person.shows("> ab")
         person.signal(signal.SIGSTOP)
         person.echo()
         assert person.echoes()
         person.signal(signal.SIGCONT)
-        person.expect("> ab")
+        person.expect(EDITS)
         assert not person.echoes()
         person.type("c\n")
         person.expect("You said abc.")
@@ -313,7 +314,7 @@ def test_a_session_that_fails_ends_the_chat_with_one_sentence(folder: Path) -> N
         person.expect("INVARIANT")
         assert person.finish() == 1
     assert "Traceback" not in person.output
-    assert looks_like(person.output.rstrip())[-1].startswith("refold: ")
+    assert sum(line.startswith("refold: ") for line in person.screen.lines) == 1
 
 
 def test_a_chat_goes_on_when_there_is_room_again(folder: Path) -> None:
@@ -330,10 +331,10 @@ def test_a_chat_goes_on_when_there_is_room_again(folder: Path) -> None:
     assert ends(events) == ["completed", "error", "completed"]
 
 
-def test_a_typed_line_of_100_kb_arrives_whole(folder: Path) -> None:
+def test_a_pasted_line_of_100_kb_arrives_whole(folder: Path) -> None:
     line = "".join(chr(ord("a") + number % 26) for number in range(100_000))
     with chat(folder) as person:
-        say(person, line)
+        say(person, pasted(line))
         person.type("\x04")
         assert person.finish() == 0
     assert prompts(events_of(folder)) == [line]
@@ -341,38 +342,24 @@ def test_a_typed_line_of_100_kb_arrives_whole(folder: Path) -> None:
 
 def test_an_answered_line_of_100_kb_is_shown_whole(folder: Path) -> None:
     with chat(folder) as person:
-        came = say(person, "long")
-        assert "x" * 100_000 + "END" in came
-
-
-def test_after_a_resize_the_row_fits_the_window(folder: Path) -> None:
-    with chat(folder, NO_COLOR="1") as person:
-        person.type("a" * 60)
-        person.expect(PROMPT + "a" * 60)
-        person.resize(40)
-        person.expect("\r" + PROMPT + "a" * 37)
-        assert person.output.rpartition("\r")[2] == PROMPT + "a" * 37
-        person.resize(100)
-        person.expect(PROMPT + "a" * 60)
-        person.type("\n")
-        person.expect("You said aaa")
-        person.type("\x04")
-        person.finish()
-    assert prompts(events_of(folder)) == ["a" * 60]
+        say(person, "long")
+        assert "x" * 100_000 + "END" in "".join(person.screen.lines)
 
 
 @pytest.mark.parametrize("line", ["hostile", "look", "fail", "stumble"])
 def test_what_a_terminal_would_obey_is_shown_and_not_sent(folder: Path, line: str) -> None:
     with chat(folder, NO_COLOR="1") as person:
+        person.resize(400)
         person.type(f"{line}\n")
         person.expect("-- ")
-        person.expect(f"\n{PROMPT}")
         person.type("/messages\n/show\n\x04")
         assert person.finish() == 0
     assert "\\x1b]0;owned\\x07" in person.output
-    plain = person.output.replace("\r", "").replace("\n", "")
-    assert plain.isprintable(), [char for char in plain if not char.isprintable()]
-    shown = [text for text in looks_like(person.output) if "owned" in text]
+    assert not set(person.screen.modes) - {"?7", "?25"}, "a sequence of the text was obeyed"
+    assert not re.search("[\x00-\x07\x0e-\x1a\x7f-\x9f\u202a-\u202e\u2066-\u2069]", person.output)
+    assert "\x1b]" not in person.output
+    assert "\x1b[2J" not in person.output
+    shown = [text for text in person.screen.lines if "owned" in text]
     assert all("rover" in text or "..." in text for text in shown), "a carriage return was obeyed"
 
 
@@ -382,7 +369,7 @@ def test_there_is_colour_in_a_terminal_unless_no_color_is_set(folder: Path) -> N
         assert "\x1b[2m" in person.output
     with chat(folder, NO_COLOR="1") as person:
         say(person, "hello")
-        assert "\x1b" not in person.output
+        assert not re.search(r"\x1b\[0*[1-9][0-9;]*m", person.output)
 
 
 def test_a_resumed_session_goes_on_with_its_tools(folder: Path) -> None:
@@ -391,7 +378,7 @@ def test_a_resumed_session_goes_on_with_its_tools(folder: Path) -> None:
         person.type("\x04")
         assert person.finish() == 0
     with chat(folder, "last") as person:
-        assert "goes on after 1 turn" in person.output
+        person.shows("goes on after 1 turn")
         assert "result of look: esc" in say(person, "look")
         person.type("\x04")
         assert person.finish() == 0
@@ -405,7 +392,7 @@ def test_a_session_that_was_killed_in_a_turn_says_so_when_it_goes_on(folder: Pat
         person.process.kill()
         person.finish()
     with chat(folder, "last") as person:
-        assert "== turn 1 interrupted by a crash" in person.output
+        person.shows("== turn 1 interrupted by a crash")
         assert "You said hello." in say(person, "hello")
 
 
@@ -444,11 +431,14 @@ def test_steering_speaks_to_the_turn_that_runs_and_is_a_prompt_to_an_idle_agent(
         person.type("/steer hurry\n")
         person.expect("will hear that with its next step")
         person.type("\x03")
-        person.expect("tokens in")
+        person.expect("the turn did not hear this any more: hurry")
+        person.expect("== turn 2 cancelled")
         person.type("\x04")
         person.finish()
-    kinds = [event.data.kind for event in events_of(folder) if event.type == "inbox/queued"]
+    events = events_of(folder)
+    kinds = [event.data.kind for event in events if event.type == "inbox/queued"]
     assert kinds == ["prompt", "prompt", "steer"]
+    assert ends(events) == ["completed", "aborted"], "steering that was not used starts no turn"
 
 
 def test_a_pipe_s_lines_are_prompts_and_only_answers_are_on_standard_output(folder: Path) -> None:
@@ -545,9 +535,9 @@ def test_a_server_that_is_not_there_fails_the_turn(folder: Path) -> None:
     with (folder / "refold.toml").open("a") as config:
         config.write('[providers.gone]\nbase_url = "http://127.0.0.1:1/v1"\n')
     with terminal(["chat", "--model", "gone/x"], folder) as person:
-        person.expect(PROMPT)
-        person.type("hello\n")
-        person.expect("cannot reach http://127.0.0.1:1")
+        person.expect(EDITS)
+        person.type("hello\r")
+        person.expect("cannot reach")
         person.type("\x03")
         person.expect("cancelled")
         person.type("\x04")
@@ -574,80 +564,3 @@ def test_the_examples_in_the_help_work(folder: Path, line: str) -> None:
     )
     assert ran.returncode == 0, ran.stderr
     assert ("You said Hello!." in ran.stdout) == ("echo" in line)
-
-
-def test_text_that_comes_while_a_line_is_typed_waits_for_its_line_to_end(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    screen, shown = Screen(), ""
-    for text, line, expected in [
-        ("one\ntwo beg", None, ["one", "two beg"]),
-        ("", Line("abc", 3), ["one", "two beg", "> abc"]),
-        ("ins\nthree", Line("abc", 3), ["one", "two beg", "ins", "> abc"]),
-        (" is", None, ["one", "two beg", "ins", "three is"]),
-        ("", Line("", 0), ["one", "two beg", "ins", "three is", ">"]),
-        ("\nfour\n", Line("", 0), ["one", "two beg", "ins", "three is", "four", ">"]),
-    ]:
-        screen.show_row(line, [Piece(text, "answer")])
-        shown += capfd.readouterr().out
-        assert looks_like(shown) == expected
-
-
-KEYS = "aé\x7f\x1b[A\x1b[3~\x1bOH\x1b[1;5Cb\x1b[200~c\x1b[201~\x1b\x01\td\r\n\x04日".encode()
-
-
-def test_keys_are_the_same_wherever_the_reads_cut_them() -> None:
-    def typed(keys: list[Typed | Key]) -> list[str]:
-        return [char for key in keys for char in (key.text if isinstance(key, Typed) else [key])]
-
-    whole = typed(KeyReader().feed(KEYS))
-    assert whole == [
-        *["a", "é", "backspace", "up", "delete", "home", "b", "c", "home", "\t", "d"],
-        *["enter", "enter", "end-of-input", "日"],
-    ]
-    reader = KeyReader()
-    assert typed([key for byte in KEYS for key in reader.feed(bytes([byte]))]) == whole
-
-
-@pytest.mark.parametrize(
-    ("keys", "text", "cursor"),
-    [
-        (["left", "backspace"], "two wors", 7),
-        (["home", "delete"], "wo words", 0),
-        (["left", "left", Typed("X")], "two worXds", 8),
-        (["left", "clear-after"], "two word", 8),
-        (["left", "clear-before"], "s", 0),
-        (["clear-word"], "two ", 4),
-        (["clear-word", "clear-word"], "", 0),
-        (["home", "left", "end", "right"], "two words", 9),
-        (["up"], "second", 6),
-        (["up", "up", "up"], "first", 5),
-        (["up", "up", "down"], "second", 6),
-        (["up", "down", "down"], "two words", 9),
-    ],
-)
-def test_a_line_is_edited(keys: list[Typed | Key], text: str, cursor: int) -> None:
-    line = Line()
-    for earlier in ("first", "second", "second"):
-        line.press(Typed(earlier))
-        assert line.take() == earlier
-    line.press(Typed("two words"))
-    for key in keys:
-        line.press(key)
-    assert (line.text, line.cursor) == (text, cursor)
-
-
-@pytest.mark.parametrize("text", ["a" * 200, "日本語" * 50, "e\u0301" * 90, HOSTILE * 3, "", "ab"])
-@pytest.mark.parametrize("columns", [1, 2, 10, 80])
-def test_a_row_never_wraps_and_holds_the_cursor(text: str, columns: int) -> None:
-    for cursor in (0, len(text) // 2, len(text)):
-        shown = row(Line(text, cursor), columns)
-        assert shown.cells < max(columns, len(PROMPT) + 1)
-        assert shown.text.isprintable()
-        if columns == 80 and cursor == len(text):
-            assert not shown.after
-            assert not text.isascii() or shown.before.endswith(text[-70:])
-
-
-def test_cells_counts_wide_and_combining_characters() -> None:
-    assert cells("a日e\u0301") == 4

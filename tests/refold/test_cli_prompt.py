@@ -13,8 +13,9 @@ import pytest
 
 from refold.cli.prompt import command
 from refold.runtime.envelope import Event, decode_line
-from refold.runtime.events import RequestHeader, TurnEnd, UserMessage
+from refold.runtime.events import TurnEnd, UserMessage
 from refold.runtime.messages import text_of
+from refold.runtime.request_header import RequestHeader
 from refold.runtime.storage import JsonlFolder
 from tests.agents import assert_within_rules
 from tests.refold.terminal import environment, terminal

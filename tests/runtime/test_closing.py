@@ -12,11 +12,12 @@ import attrs
 import orjson
 import pytest
 
-from refold.runtime.closing import interrupted_turn_closers
+from refold.runtime.closing import INTERRUPTED, closers, interrupted_turn_closers
 from refold.runtime.envelope import Draft, Event, decode_line, draft
 from refold.runtime.events import EndReason, Owner, SessionOwner, SessionReleased, TurnEnd
 from refold.runtime.messages import text_of
 from refold.runtime.rules import broken_rules
+from refold.runtime.standing import standing_of
 from tests.runtime.rules.words import (
     asked,
     at,
@@ -196,6 +197,18 @@ def test_the_model_is_told_what_never_ran_and_what_may_have() -> None:
     assert "Nothing ran" in text_of(unstarted.data.content)
     assert "can be made again" in text_of(unstarted.data.content)
     assert "unknown" not in text_of(unstarted.data.content)
+
+
+def test_what_tools_left_for_the_model_joins_an_open_step_behind_all_results() -> None:
+    """And is lost with a step that is no more open: nothing may stand between steps."""
+    log = [user(), turn(1), step(1, 1), header(), says(1, 1, "a"), call(1, 1, "a")]
+    standing = standing_of(events_of(log))
+    made = closers(standing, INTERRUPTED, [context()])
+    assert [one.type for one in made] == [
+        "tool/result", "context/message", "step/end", "turn/end",
+    ]  # fmt: skip
+    ended = standing_of(events_of([user(), turn(1)]))
+    assert [one.type for one in closers(ended, INTERRUPTED, [context()])] == ["turn/end"]
 
 
 def test_closers_repeat_the_time_of_the_last_real_event() -> None:

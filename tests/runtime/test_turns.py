@@ -21,7 +21,7 @@ from refold.runtime.events import (
     UserMessage,
 )
 from refold.runtime.messages import USER, Source, TextBlock, ToolCallBlock
-from refold.runtime.prompt_ledger import PromptLedger, Turn, add_usage, summarise
+from refold.runtime.prompt_ledger import Place, PromptLedger, Turn, add_usage, summarise
 from refold.runtime.stream.chunks import Usage
 
 PARENT = Source("agent", session="parent")
@@ -99,7 +99,7 @@ def test_the_live_fold_and_the_log_read_again_give_the_same_turn() -> None:
         said("one", 1, Usage(3, 4)),
         ended(1),
     ]
-    assert folded(*drafts).finished(1) == summarise(events_of(drafts)[1:])
+    assert folded(*drafts).finished(1) == summarise(events_of(drafts)[1:], (0,))
 
 
 def test_the_turn_in_hand_is_known_until_it_ends() -> None:
@@ -112,7 +112,7 @@ def test_the_turn_in_hand_is_known_until_it_ends() -> None:
     assert (answers.place_of(1), answers.finished(1)) == (None, None)
     over = folded(*life, ended(1))
     assert over.current is None
-    assert over.place_of(1) == (0, 2)
+    assert over.place_of(1) == Place(1, 0, 2, ())
 
 
 def test_an_entry_is_answered_by_the_turn_whose_message_cites_it() -> None:
@@ -135,12 +135,39 @@ def test_an_entry_that_came_during_a_turn_is_not_answered_by_its_end() -> None:
     assert answers.turn_of(3) is None
 
 
-def test_an_entry_that_its_turn_could_not_claim_had_that_turn_until_another_takes_it() -> None:
+def test_an_entry_that_its_turn_gave_up_is_answered_by_that_turn() -> None:
+    given_up = InboxRemoved((0,), "rejected")
+    answers = folded(queued(), started(1), given_up, ended(1, EndReason("aborted", reason="user")))
+    turn = answers.finished(1)
+    assert turn is not None
+    assert (answers.turn_of(0), turn.prompts, answers.waits(0)) == (1, (0,), False)
+
+
+def test_an_interrupted_turn_that_gave_everything_up_owes_no_answer() -> None:
+    given_up = InboxRemoved((0,), "rejected")
+    assert folded(queued(), started(1), given_up, ended(1, INTERRUPTED)).cut() is None
+
+
+def test_an_entry_that_a_log_of_before_left_pending_is_answered_by_the_turn_that_takes_it() -> None:
     answers = folded(queued(), started(1), ended(1, EndReason("aborted", reason="user")))
-    assert answers.turn_of(0) == 1
+    assert (answers.turn_of(0), answers.waits(0)) == (None, True)
     for event in events_of([started(2), claimed(0), ended(2)], first_seq=3):
         answers.apply(event)
     assert answers.turn_of(0) == 2
+
+
+def test_a_turn_names_the_prompts_that_it_answered_in_order_and_nothing_else() -> None:
+    steer = InboxQueued("step", "steer", (TextBlock("left"),), USER)
+    message = SteeringMessage(1, (TextBlock("left"),), USER)
+    answers = folded(
+        *(queued("one"), queued("two"), steer, queued("three")),
+        *(started(1), claimed(1), claimed(0), draft(message, cites=(2,)), ended(1, INTERRUPTED)),
+        *(started(2, "recovery"), ended(2), started(3), claimed(3), ended(3)),
+    )
+    found = [turn.prompts for n in (1, 2, 3) if (turn := answers.finished(n))]
+    assert found == [(1, 0), (1, 0), (3,)]
+    assert answers.place_of(2) == Place(2, 9, 10, (1, 0), 1)
+    assert [answers.turn_of(seq) for seq in range(4)] == [2, 2, 2, 3]
 
 
 def test_an_entry_that_an_interrupted_turn_did_not_claim_is_still_unanswered() -> None:
@@ -188,22 +215,22 @@ def test_a_turn_of_new_input_takes_nothing_from_an_interrupted_one() -> None:
 
 def test_interrupted_names_the_source_of_a_last_turn_that_owes_an_answer() -> None:
     life = [queued(), started(1, source=PARENT), claimed(0)]
-    assert folded(*life).interrupted() is None, "it is not over"
-    assert folded(*life, ended(1)).interrupted() is None
-    assert folded(*life, ended(1, INTERRUPTED)).interrupted() == PARENT
+    assert folded(*life).cut() is None, "it is not over"
+    assert folded(*life, ended(1)).cut() is None
+    assert folded(*life, ended(1, INTERRUPTED)).cut() == PARENT
     later = [started(2), ended(2)]
-    assert folded(*life, ended(1, INTERRUPTED), *later).interrupted() is None
+    assert folded(*life, ended(1, INTERRUPTED), *later).cut() is None
 
 
 def test_an_interrupted_turn_that_took_nothing_owes_no_answer() -> None:
-    assert folded(queued(), started(1), ended(1, INTERRUPTED)).interrupted() is None
+    assert folded(queued(), started(1), ended(1, INTERRUPTED)).cut() is None
 
 
 def test_an_interrupted_recovery_turn_still_owes_the_first_ones_answer() -> None:
     drafts = [queued(), started(1, source=PARENT), claimed(0), ended(1, INTERRUPTED)]
     drafts += [started(2, "recovery", PARENT), ended(2, INTERRUPTED)]
     answers = folded(*drafts)
-    assert answers.interrupted() == PARENT
+    assert answers.cut() == PARENT
     assert answers.turn_of(0) == 2
 
 
@@ -222,14 +249,18 @@ def test_the_newest_turns_are_kept_whole_and_the_place_of_every_one() -> None:
     answers = folded(*(one for n in range(1, turns + 1) for one in (started(n), ended(n))))
     kept = [n for n in range(1, turns + 1) if answers.finished(n) is not None]
     assert kept == list(range(4, turns + 1))
-    assert answers.place_of(1) == (0, 1)
-    assert answers.place_of(turns) == (2 * turns - 2, 2 * turns - 1)
+    assert answers.place_of(1) == Place(1, 0, 1, ())
+    assert answers.place_of(turns) == Place(turns, 2 * turns - 2, 2 * turns - 1, ())
 
 
 def test_a_fork_has_neither_its_parents_entries_nor_its_turns() -> None:
     inherited = [queued(), started(1), claimed(0), ended(1, INTERRUPTED), queued("pending")]
     answers = folded(*inherited, seed_length=len(inherited))
-    assert (answers.turn_of(0), answers.place_of(1), answers.interrupted()) == (None, None, None)
+    assert (answers.turn_of(0), answers.place_of(1), answers.cut()) == (None, None, None)
     for event in events_of([queued(), started(2), claimed(5), ended(2)], first_seq=5):
         answers.apply(event)
-    assert (answers.turn_of(4), answers.turn_of(5), answers.place_of(2)) == (None, 2, (6, 8))
+    assert (answers.turn_of(4), answers.turn_of(5), answers.place_of(2)) == (
+        None,
+        2,
+        Place(2, 6, 8, (5,)),
+    )

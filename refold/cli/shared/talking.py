@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import click
+from click.core import ParameterSource
 
 from refold.cli.shared.logs import locate
 from refold.cli.shared.options import chosen_config
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from refold.chat.opening import Wanted
     from refold.runtime.config import Config
     from refold.runtime.storage import MaintainedStore
+    from refold.runtime.wire.providers import Provider
 
 Command = TypeVar("Command", bound=Any)
 
@@ -82,7 +85,19 @@ def wanted(store: MaintainedStore, session: str | None, said: Said) -> Wanted:
     if session is not None:
         place = locate(store, session)
         store, session = place.store, place.session
-    return Wanted(store.address, session, said.name, options, [*config.providers, *scripts])
+    providers: list[Provider | Script] = [*config.providers, *scripts]
+    return Wanted(store.address, session, said.name, options, providers, _again(store, said))
+
+
+def _again(store: MaintainedStore, said: Said) -> str:
+    """The options without which the session would not be found, or nobody would answer."""
+    given = click.get_current_context().get_parameter_source("store")
+    named = []
+    if given is ParameterSource.COMMANDLINE:
+        named.append(f"--store {shlex.quote(store.address)}")
+    if said.script is not None:
+        named.append(f"--script {shlex.quote(str(said.script))}")
+    return "".join(f" {option}" for option in named)
 
 
 def _scripts(path: Path | None) -> list[Script]:

@@ -1,4 +1,7 @@
-"""Rule 9: an entry of the inbox is used once: a message that cites it, or its removal, takes it."""
+"""Rule 9: an entry of the inbox is used once: a message that cites it, or its removal, takes it.
+
+A prompt that wants a turn of its own is cited in a turn that takes no other prompt.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ import attrs
 import pytest
 
 from refold.runtime.envelope import Draft
-from refold.runtime.rules.inbox import KeyConflict
+from refold.runtime.rules.inbox import KeyConflict, next_prompts
 from tests.runtime.rules.table import Log, Row, allowed, judge, log_of, refused_batches, rows
 from tests.runtime.rules.words import (
+    aside,
     context,
     header,
     queued,
@@ -18,6 +22,7 @@ from tests.runtime.rules.words import (
     steering,
     step,
     turn,
+    turn_end,
     user,
 )
 
@@ -60,6 +65,66 @@ def test_a_pending_entry_may_be_taken(row: Row) -> None:
 )
 def test_an_entry_is_taken_once(row: Row) -> None:
     judge(row)
+
+
+OWN, JOINED, ASIDE = queued(own=True), queued(), aside()
+"""How a prompt is queued that wants a turn of its own, one that others may join, and context."""
+
+
+@rows(
+    [
+        ("alone in its turn", [OWN, JOINED, turn(1)], user(0), allowed),
+        ("out of turn, alone", [OWN, JOINED], user(0), allowed),
+        ("the other one alone", [OWN, JOINED, turn(1)], user(1), allowed),
+        ("with context", [OWN, ASIDE, turn(1), user(0)], context(1), allowed),
+        ("after context", [OWN, ASIDE, turn(1), context(1)], user(0), allowed),
+        ("with a message of nobody's entry", [OWN, turn(1), user(0)], user(), allowed),
+        ("after a prompt that was removed", [JOINED, OWN, turn(1), removed(0)], user(1), allowed),
+        ("another is removed in its turn", [JOINED, OWN, turn(1), user(1)], removed(0), allowed),
+        ("after a turn with another", [JOINED, OWN, turn(1), user(0), turn_end(1), turn(2)],
+         user(1), allowed),
+        ("before a turn with another", [OWN, JOINED, turn(1), user(0), turn_end(1), turn(2)],
+         user(1), allowed),
+        ("others among themselves", [JOINED, JOINED, JOINED, turn(1), user(0)], user(1, 2),
+         allowed),
+        ("of its parent's no fork knows", [OWN, JOINED, turn(1), user(0), turn_end(1)], user(1),
+         allowed, 5),
+    ]
+)  # fmt: skip
+def test_a_prompt_has_a_turn_of_its_own(row: Row) -> None:
+    judge(row)
+
+
+@rows(
+    [
+        ("after another prompt", [JOINED, OWN, turn(1), user(0)], user(1), 9),
+        ("before another prompt", [JOINED, OWN, turn(1), user(1)], user(0), 9),
+        ("two of the kind", [OWN, OWN, turn(1), user(0)], user(1), 9),
+        ("in one message with another", [OWN, JOINED, turn(1)], user(0, 1), 9),
+        ("in one message, the other first", [JOINED, OWN, turn(1)], user(0, 1), 9),
+        ("by way of context", [OWN, JOINED, turn(1), user(0)], context(1), 9),
+        ("behind context of the inbox", [OWN, ASIDE, JOINED, turn(1), user(0), context(1)],
+         user(2), 9),
+        ("in the recovery turn of another", [JOINED, OWN, turn(1), user(0), turn_end(1),
+         turn(2, "recovery")], user(1), 9),
+    ]
+)  # fmt: skip
+def test_no_other_prompt_joins_the_turn_of_such_a_one(row: Row) -> None:
+    judge(row)
+
+
+def test_prompts_go_together_up_to_the_first_that_wants_a_turn_of_its_own() -> None:
+    def go(*entries: Draft, steered: bool = False) -> set[int]:
+        waiting = {seq: entry.data for seq, entry in enumerate(entries)}
+        return set(next_prompts(waiting, steered=steered))
+
+    assert go() == go(ASIDE) == set()
+    assert go(JOINED, ASIDE, JOINED) == {0, 2}
+    assert go(OWN, JOINED) == go(OWN, OWN) == {0}
+    assert go(JOINED, JOINED, OWN, JOINED) == {0, 1}
+    assert go(ASIDE, OWN) == {1}
+    assert go(OWN, JOINED, steered=True) == set()
+    assert go(JOINED, OWN, JOINED, steered=True) == {0}
 
 
 @rows(

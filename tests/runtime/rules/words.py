@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from refold.runtime.envelope import Draft, Replace, draft
 from refold.runtime.events import (
     ApprovalAsked,
@@ -34,8 +36,8 @@ from refold.runtime.stream.chunks import TextDelta
 Cites = tuple[int, ...] | None
 
 
-def turn(number: int) -> Draft:
-    return draft(TurnStart(number, Trigger("message", USER)))
+def turn(number: int, kind: Literal["message", "recovery"] = "message") -> Draft:
+    return draft(TurnStart(number, Trigger(kind, USER)))
 
 
 def turn_end(number: int) -> Draft:
@@ -104,8 +106,14 @@ def steering(turn: int, *cites: int) -> Draft:
     return draft(SteeringMessage(turn, (TextBlock("s"),), USER), cites=cites or None)
 
 
-def queued(key: str | None = None, text: str = "q") -> Draft:
-    return draft(InboxQueued("turn", "prompt", (TextBlock(text),), USER, key))
+def queued(key: str | None = None, text: str = "q", *, own: bool | None = None) -> Draft:
+    return draft(InboxQueued("turn", "prompt", (TextBlock(text),), USER, key, own))
+
+
+def aside() -> Draft:
+    """Injected context is queued."""
+    source = Source("plugin", plugin="p")
+    return draft(InboxQueued("step", "inject", (TextBlock("c"),), source))
 
 
 def removed(*seqs: int) -> Draft:
