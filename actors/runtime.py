@@ -146,7 +146,7 @@ class Runtime:
         that is resumed; for a new one `model` is required. Raises as `resume` and `start_agent`;
         `SessionBusy` where another process has the session.
         """
-        self._check()
+        self._check_takes_input()
         given = parse_options(options)
         check_optional_text("name", name)
         check_switch("continue_", continue_)

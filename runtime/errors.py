@@ -164,7 +164,7 @@ class InvalidSessionId(Refused):
     def __str__(self) -> str:
         return (
             f"{self.found!r} is not a session id; ids are 1 to 64 of the characters "
-            "A-Z a-z 0-9 _ and -"
+            "A-Z a-z 0-9 _ @ . : and -, and begin with neither . nor -"
         )
 
 

@@ -19,7 +19,7 @@ from refold.runtime.storage.kinds import open_kind
 from refold.runtime.storage.local_store import LocalStore, Log
 from refold.runtime.storage.port import OS, Port
 from refold.runtime.storage.reader import LogReader
-from refold.runtime.storage.session_header import SessionHeader
+from refold.runtime.storage.session_header import SessionHeader, file_name
 
 T = TypeVar("T")
 
@@ -126,7 +126,7 @@ class EmbeddedStore:
         if self._reports is None:
             return None
         self._reports.mkdir(mode=0o700, exist_ok=True)
-        return str(_write_new(self._reports, f"{session_id}.{name}", content))
+        return str(_write_new(self._reports, f"{file_name(session_id)}.{name}", content))
 
     async def close(self) -> None:
         await self._committer.stop()

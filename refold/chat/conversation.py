@@ -96,7 +96,7 @@ class Conversation:
         if not said:
             name = self.agent.header.name
             return await self.runtime.start_agent(session_id=session, name=name, **self.options)
-        return await self.runtime.resume(session, **self.options)
+        return await self.runtime.resume(session, **{"tools": (), **self.options})
 
     def _anew(self) -> AgentOptions:
         """The options of a session that begins as this one stands now."""

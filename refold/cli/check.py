@@ -17,6 +17,7 @@ from refold.render import plural, styled, to_json, visible_line
 from refold.runtime.errors import HistoryUnbalanced, HistoryUnreadable, RefoldError
 from refold.runtime.storage import FileCorrupt, MaintainedStore
 from refold.runtime.storage.durable_mark import MARK
+from refold.runtime.storage.session_header import file_name
 
 
 @click.command("check")
@@ -110,7 +111,7 @@ def _problem(store: MaintainedStore, *, found_any: bool) -> RefoldError | None:
 
 
 def _vanished(store: MaintainedStore, session: str) -> str:
-    head = store.reports / f"{session}{MARK}"
+    head = store.reports / f"{file_name(session)}{MARK}"
     return (
         f"{session}  gone: its head file {head} is there and its log is not; restore the log from "
         "a copy, or remove that file if it is not missed"

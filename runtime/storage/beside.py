@@ -19,6 +19,7 @@ from refold.runtime.storage.index import SavedIndex, read_index, write_index
 from refold.runtime.storage.port import Port
 from refold.runtime.storage.quarantine import Quarantine
 from refold.runtime.storage.scan import Scan
+from refold.runtime.storage.session_header import file_name
 from refold.runtime.storage.walk import LogEnd
 
 INDEX = ".index"
@@ -48,11 +49,11 @@ class Beside:
 
     @property
     def _mark(self) -> Path:
-        return self.folder / f"{self.session}{MARK}"
+        return self.folder / f"{file_name(self.session)}{MARK}"
 
     @property
     def _index(self) -> Path:
-        return self.folder / f"{self.session}{INDEX}"
+        return self.folder / f"{file_name(self.session)}{INDEX}"
 
     def find(self, quarantine: Quarantine) -> Sidecars:
         """What is there; raises `Unavailable`."""

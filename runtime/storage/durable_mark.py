@@ -19,7 +19,7 @@ from refold.runtime.storage.files import exists, open_plain, read_all, reported,
 from refold.runtime.storage.framing import is_whole, seal
 from refold.runtime.storage.port import Port
 from refold.runtime.storage.scan import Scan
-from refold.runtime.storage.session_header import is_session_id
+from refold.runtime.storage.session_header import file_name, from_file_name, is_session_id
 from refold.runtime.storage.walk import LogEnd
 
 MARK = ".head"
@@ -90,8 +90,12 @@ def vanished(port: Port, folder: Path, names: Callable[[], Iterable[str]]) -> li
     """
     with reported(folder):
         found = port.listdir(folder) if exists(port, folder) else []
-        marked = {name.removesuffix(MARK) for name in found if name.endswith(MARK)}
+        marked = {from_file_name(name.removesuffix(MARK)) for name in found if name.endswith(MARK)}
         # Asked for after the marks, or a session that was just made would seem gone.
         gone = sorted(name for name in marked.difference(names()) if is_session_id(name))
         # A deletion removes the mark first: one that was under way has done so by now.
-        return [name for name in gone if read_mark(port, folder / f"{name}{MARK}") is not None]
+        return [
+            name
+            for name in gone
+            if read_mark(port, folder / f"{file_name(name)}{MARK}") is not None
+        ]

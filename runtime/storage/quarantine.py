@@ -12,6 +12,7 @@ from typing import Protocol
 
 from refold.runtime.events import SessionRecovered
 from refold.runtime.storage.scan import Scan, count_begun
+from refold.runtime.storage.session_header import file_name
 
 
 class Quarantine(Protocol):
@@ -32,7 +33,7 @@ TORN = ".torn-"
 
 def piece_name(session_id: str, offset: int, number: int) -> str:
     """What the piece is called that was cut at `offset` as the `number`th there."""
-    return f"{session_id}{TORN}{offset}-{number}"
+    return f"{file_name(session_id)}{TORN}{offset}-{number}"
 
 
 def lost_note(events: int) -> bytes:

@@ -22,7 +22,10 @@ VERSION = 0
 HEADER_BYTES = 1 << 20
 """No header's line is longer, its newline included, so nobody reads on for the end of one."""
 
-_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ID = re.compile(r"[A-Za-z0-9_@:][A-Za-z0-9_@.:-]{0,63}")
+
+_IN_FILE_NAMES = {"@": "%40", ".": "%2E", ":": "%3A"}
+"""How characters of ids stand in names of files, where a dot ends the id and some mean a place."""
 
 
 Durability: TypeAlias = Literal["power", "process", "none"]
@@ -65,7 +68,9 @@ _KEYS = frozenset(typed_json.camel(field.name) for field in attrs.fields(Session
 
 
 def check_session_id(id: str) -> str:  # noqa: A002 - the format calls it `id`
-    """Return `id`; raises `InvalidSessionId` unless it is 1 to 64 of `A-Z a-z 0-9 _ -`.
+    """Return `id`; raises `InvalidSessionId` unless it is 1 to 64 of `A-Z a-z 0-9 _ @ . : -`.
+
+    It begins with neither a dot nor a hyphen.
 
     Raises `InvalidArgument` for what is no text.
     """
@@ -80,6 +85,19 @@ def check_session_id(id: str) -> str:  # noqa: A002 - the format calls it `id`
 def is_session_id(name: str) -> bool:
     """Whether a session can be called that."""
     return _ID.fullmatch(name) is not None
+
+
+def file_name(session_id: str) -> str:
+    """What names of files begin with that belong to a session; it holds no dot."""
+    return "".join(_IN_FILE_NAMES.get(char, char) for char in session_id)
+
+
+def from_file_name(name: str) -> str:
+    """The id that a file's name begins with; a name that no id has stays as it is."""
+    found = name
+    for char, written in _IN_FILE_NAMES.items():
+        found = found.replace(written, char)
+    return found if is_session_id(found) and file_name(found) == name else name
 
 
 def unparse_header(header: SessionHeader) -> dict[str, Any]:

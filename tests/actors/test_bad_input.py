@@ -282,7 +282,7 @@ async def test_no_way_in_takes_an_id_that_could_be_a_path(session_id: str, tmp_p
         for enter in (runtime.resume, runtime.fork):
             with pytest.raises(InvalidSessionId) as refused:
                 await enter(session_id, model="script/m")
-            assert_one_sentence(refused.value, "A-Z a-z 0-9 _ and -")
+            assert_one_sentence(refused.value, "A-Z a-z 0-9 _ @ . : and -")
         assert await runtime.list() == []
 
 

@@ -186,7 +186,7 @@ async def test_leaving_the_runtime_does_not_wait_for_a_tool_and_other_sessions_a
     async with refold.open(tmp_path, providers=[script]) as again:
         assert len(sessions) == 2
         for session in sessions:
-            await (await again.resume(session)).close()
+            await (await again.resume(session, tools=())).close()
             kinds = [event.type for event in stored_events(again, session)]
             assert kinds.count("turn/start") == kinds.count("turn/end")
 
@@ -443,7 +443,7 @@ def test_a_keyboard_interrupt_in_code_of_users_leaves_as_itself(where: str, tmp_
             kinds = [event.type for event in stored_events(runtime, sessions[0])]
             assert kinds.count("turn/start") == kinds.count("turn/end")
             assert kinds[-1] == "session/released"
-            await runtime.resume(sessions[0], model="script/m")
+            await runtime.resume(sessions[0], model="script/m", tools=())
 
     trio.run(look)
 
@@ -626,7 +626,7 @@ async def test_a_cancelled_opening_is_undone_and_can_be_done_again(tmp_path: Pat
                 await call("s")
             assert scope.cancelled_caught
         assert await runtime.list() == ["s"], "no fork is left that nobody knows of"
-        assert (await (await runtime.resume("s")).ask("again")).text == "fine"
+        assert (await (await runtime.resume("s", tools=())).ask("again")).text == "fine"
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError])

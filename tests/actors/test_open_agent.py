@@ -133,3 +133,17 @@ async def test_tools_are_left_out_on_purpose_only(where: str) -> None:
         assert (await agent.ask("two")).turn == 2
         twin = await runtime.fork("desk", at=end, tools=[count])
         assert twin.header.parent_session == "desk"
+
+
+async def test_ids_may_be_addresses(where: str) -> None:
+    ids = ["a@b.example", "tenant:thread.1", "a@b", "a.jsonl", "a"]
+    for _ in range(2):
+        async with refold.open(where, providers=[script()]) as runtime:
+            for session_id in ids:
+                await (await runtime.open_agent(session_id, model="script/m")).ask("x")
+            assert await runtime.list() == sorted(ids)
+    async with refold.open(where) as runtime:
+        await runtime.delete("a")
+        assert await runtime.list() == sorted(set(ids) - {"a"})
+        await runtime.delete("a@b.example")
+        assert await runtime.list() == sorted(set(ids) - {"a", "a@b.example"})

@@ -25,6 +25,7 @@ from refold.runtime.storage import (
     open_sessions,
 )
 from refold.runtime.storage.believable import believable
+from refold.runtime.storage.session_header import from_file_name
 
 SUFFIX = ".jsonl"
 """What the name of a log's file ends with."""
@@ -43,10 +44,10 @@ def locate(store: MaintainedStore, name: str) -> Place:
 
     An id wins over a beginning and over `last`. Raises `InvalidSessionId`, `CannotDo`.
     """
-    if name.endswith(SUFFIX):
+    if name.endswith(SUFFIX) and name not in store.names():
         path = Path(name)
         folder = open_sessions(path.parent)
-        return Place(folder, check_session_id(path.name.removesuffix(SUFFIX)))
+        return Place(folder, check_session_id(from_file_name(path.name.removesuffix(SUFFIX))))
     check_session_id(name)
     if name in store.names():  # also a log of which too little is left to be listed
         return Place(store, name)

@@ -20,7 +20,7 @@ from refold.runtime.storage.lines import FileLines
 from refold.runtime.storage.port import Port
 from refold.runtime.storage.reader import LogReader
 from refold.runtime.storage.scan import Scan, scan
-from refold.runtime.storage.session_header import check_session_id
+from refold.runtime.storage.session_header import check_session_id, from_file_name
 
 
 @attrs.frozen
@@ -36,7 +36,8 @@ class LogFiles:
         with reported(folder):
             files = self.port.listdir(folder) if exists(self.port, folder) else []
         found = (name for name in files if name.endswith((SUFFIX, ASIDE)))
-        return sorted({name.removesuffix(SUFFIX).removesuffix(ASIDE) for name in found})
+        begins = {name.removesuffix(SUFFIX).removesuffix(ASIDE) for name in found}
+        return sorted(map(from_file_name, begins))
 
     def holds_session(self, name: str) -> bool:
         """Whether a file holds a session, though a damaged one.

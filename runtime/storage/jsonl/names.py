@@ -1,4 +1,4 @@
-"""Which file of a store is called what; ids hold no dot, so no two names meet."""
+"""Which file of a store is called what; an id is written without dots, so no two names meet."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import attrs
 from refold.runtime.storage.files import exists
 from refold.runtime.storage.port import Port
 from refold.runtime.storage.quarantine import TORN, piece_name
+from refold.runtime.storage.session_header import file_name
 
 SUFFIX = ".jsonl"
 
@@ -23,23 +24,27 @@ class FolderNames:
     folder: Path
 
     def log(self, session_id: str) -> Path:
-        return self.folder / f"{session_id}{SUFFIX}"
+        return self.folder / f"{file_name(session_id)}{SUFFIX}"
 
     def fork(self, session_id: str) -> Path:
         """The name under which a fork is written before it is a session."""
-        return self.folder / f"{session_id}.fork"
+        return self.folder / f"{file_name(session_id)}.fork"
 
     def copy(self, session_id: str) -> Path:
         """What the name begins with under which a log is copied before it takes another's place."""
-        return self.folder / f"{session_id}.copy"
+        return self.folder / f"{file_name(session_id)}.copy"
 
     def aside(self, session_id: str) -> Path:
         """The name of a log while a takeover puts its copy in its place."""
-        return self.folder / f"{session_id}{ASIDE}"
+        return self.folder / f"{file_name(session_id)}{ASIDE}"
 
     def twins(self, port: Port, session_id: str) -> list[Path]:
         """The other names that a log may have for a moment, and after a crash."""
-        begin = (f"{session_id}.fork", f"{session_id}.copy-", f"{session_id}{ASIDE}")
+        begin = (
+            f"{file_name(session_id)}.fork",
+            f"{file_name(session_id)}.copy-",
+            f"{file_name(session_id)}{ASIDE}",
+        )
         names = port.listdir(self.folder)
         return [self.folder / name for name in names if name.startswith(begin)]
 
@@ -49,19 +54,24 @@ class FolderNames:
 
     def torn_names(self, port: Port, session_id: str) -> list[str]:
         """What a session's quarantine files are called, sorted."""
-        begin = f"{session_id}{TORN}"
+        begin = f"{file_name(session_id)}{TORN}"
         names = [name for name in port.listdir(self.folder) if name.startswith(begin)]
         return sorted(name for name in names if ".new-" not in name)  # a draft that a kill left
 
     def damaged(self, port: Port, session_id: str) -> Path:
         """A free name for what a log was before it was repaired by command."""
         names = {*port.listdir(self.folder)}
-        free = (name for n in count() if (name := f"{session_id}.damaged-{n}") not in names)
+        free = (
+            name for n in count() if (name := f"{file_name(session_id)}.damaged-{n}") not in names
+        )
         return self.folder / next(free)
 
     def beside(self, port: Port, session_id: str) -> list[Path]:
         """Everything of a session but its log and its lock, which is never unlinked."""
-        begin, keep = f"{session_id}.", {self.log(session_id).name, f"{session_id}.lock"}
+        begin, keep = (
+            f"{file_name(session_id)}.",
+            {self.log(session_id).name, f"{file_name(session_id)}.lock"},
+        )
         names = [name for name in port.listdir(self.folder) if name.startswith(begin)]
         return [self.folder / name for name in names if name not in keep]
 
@@ -71,7 +81,7 @@ class FolderNames:
 
     def session_lock(self, session_id: str) -> Path:
         """Where range locks are missing, each session has a lock file of its own."""
-        return self.folder / f"{session_id}.lock"
+        return self.folder / f"{file_name(session_id)}.lock"
 
     def is_used(self, port: Port, session_id: str | None) -> bool:
         """Whether that session's log is there, or (None) any."""

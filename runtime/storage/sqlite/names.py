@@ -9,6 +9,7 @@ import attrs
 
 from refold.runtime.storage.files import exists
 from refold.runtime.storage.port import Port
+from refold.runtime.storage.session_header import file_name
 
 
 @attrs.frozen
@@ -39,12 +40,12 @@ class SqliteNames:
 
     def beside(self, port: Port, session_id: str) -> list[Path]:
         """Every file of a session: what stands beside it, and what repairs by command kept."""
-        found = _beginning(port, self.beside_folder, f"{session_id}.")
+        found = _beginning(port, self.beside_folder, f"{file_name(session_id)}.")
         return found + _beginning(port, self.folder, self._copy(session_id, "").name)
 
     def session_lock(self, session_id: str) -> Path:
         """Where range locks are missing, each session has a lock file of its own."""
-        return self._beside(f"-{session_id}.lock")
+        return self._beside(f"-{file_name(session_id)}.lock")
 
     def draft(self, process: int | str) -> Path:
         """The name under which a process makes the file."""
@@ -61,7 +62,7 @@ class SqliteNames:
         return exists(port, self.path)
 
     def _copy(self, session_id: str, number: int | str) -> Path:
-        return self._beside(f"-{session_id}.damaged-{number}")
+        return self._beside(f"-{file_name(session_id)}.damaged-{number}")
 
     def _beside(self, suffix: str) -> Path:
         return self.path.with_name(self.path.name + suffix)
