@@ -573,7 +573,7 @@ async def test_an_agent_cannot_be_used_from_another_trio_run() -> None:
             async for _ in agent.events():
                 pass
 
-        async def all_ways(says: str) -> None:
+        async def all_ways() -> None:
             for call in (
                 lambda: agent.ask("hello"),
                 lambda: agent.prompt("hello"),
@@ -586,12 +586,12 @@ async def test_an_agent_cannot_be_used_from_another_trio_run() -> None:
                 runtime.close,
                 runtime.list,
             ):
-                with pytest.raises(refold.RefoldError, match=says) as error:
+                with pytest.raises(refold.RefoldError, match="another Trio run") as error:
                     await call()
                 refused.append(error.value)
 
-        trio.run(all_ways, "another Trio run")
-        asyncio.run(all_ways("asyncio's loop"))
+        trio.run(all_ways)
+        asyncio.run(all_ways())
 
     async with refold.open("memory:", providers=[Script(lambda _: Say("fine"))]) as runtime:
         agent = await runtime.start_agent(model="script/m")
