@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 import termios
@@ -92,7 +93,8 @@ class Editor:
     def show(self, pieces: Sequence[Piece]) -> None:
         self._said.extend(pieces)
         if not self._soon(lambda running: running.write_soon()):
-            write(self.taken(NARROW, whole=True))
+            columns = shutil.get_terminal_size((NARROW, 24)).columns - 1
+            write(self.taken(max(2, columns), whole=True))
 
     def refresh(self) -> None:
         self._soon(lambda running: running.app.invalidate())

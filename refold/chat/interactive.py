@@ -32,6 +32,7 @@ async def talk(conversation: Conversation, feed: Feed, signals: AsyncIterator[in
     """
     desk = Interactive(conversation)
     conversation.teller.note("/help lists the commands; Ctrl-D leaves")
+    desk.person.show(feed.take())  # it stands above the first prompt
     try:
         async with trio.open_nursery() as nursery:
             desk.nursery = nursery

@@ -48,7 +48,7 @@ def command(
       4    the session's log is damaged; nothing was sent
       5    the answer ended at the limit of tokens
       6    the turn ended at its budget
-      7    the turn was cancelled or interrupted, but not from here
+      7    the turn was cancelled, interrupted or given up, but not from here
       130  Ctrl-C, and 143 SIGTERM: the turn was cancelled
 
     \b
