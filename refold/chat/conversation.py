@@ -96,7 +96,7 @@ class Conversation:
         if not said:
             name = self.agent.header.name
             return await self.runtime.start_agent(session_id=session, name=name, **self.options)
-        return await self.runtime.resume(session, **{"tools": (), **self.options})
+        return await self.runtime.resume(session, **self.options)
 
     def _anew(self) -> AgentOptions:
         """The options of a session that begins as this one stands now."""
@@ -120,8 +120,10 @@ class Conversation:
     def model(self) -> str:
         """Who answers, as PROVIDER/MODEL."""
         header = self.agent.log.live.session.header
-        if "model" in self.options or header is None:
-            return self.options["model"]
+        said = self.options.get("model")
+        if said is not None:
+            return said
+        assert header is not None, "a session without a header was given its model"
         return f"{header.config.provider}/{header.config.model}"
 
     async def drop(self, seq: int) -> bool:

@@ -241,11 +241,13 @@ async def test_an_error_in_the_scope_calls_the_prompt_off_and_leaves_as_itself(
 ) -> None:
     async with refold.open("memory:", providers=[Script(lambda _: Hang())]) as runtime:
         agent = await runtime.start_agent(model="script/m")
+        seqs: list[int] = []
         with pytest.raises(LookupError, match="mine"):
-            async with agent.asking("hello") as asked:
+            async with agent.asking("hello") as failing:
+                seqs.append(failing.seq)
                 await trio.sleep(1)
                 raise LookupError("mine")
-        assert (await agent.answer(asked.seq)).reason == LEAVE
+        assert (await agent.answer(seqs[0])).reason == LEAVE
         async with agent.asking("again") as asked:
             pass
         with pytest.raises(PromptRemoved):

@@ -116,9 +116,9 @@ async def test_an_agent_gives_up_after_as_many_recoveries_as_it_is_told_and_may_
     recoveries: int, tmp_path: Path
 ) -> None:
     hanging = Script(lambda _: Hang())
-    for life in range(recoveries + 1):
-        places = tmp_path / str(life), tmp_path / str(life + 1)
-        session, seq = await killed(*places, hanging, recoveries=recoveries)
+    places = [(tmp_path / str(life), tmp_path / str(life + 1)) for life in range(recoveries + 1)]
+    lives = [await killed(*place, hanging, recoveries=recoveries) for place in places]
+    session, seq = lives[-1]
     script = Script([Say("the answer"), Say("fine")])
     async with refold.open(tmp_path / str(recoveries + 1), providers=[script]) as runtime:
         agent = await runtime.resume(session, continue_=True, recoveries=recoveries)
@@ -267,12 +267,13 @@ async def test_only_peace_is_drained(end: Any, autojump_clock: trio.testing.Mock
 async def test_a_drain_that_is_cancelled_ends_and_the_block_is_left(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
+    agents: list[refold.Agent] = []
     with trio.move_on_after(5):
         async with refold.open("memory:", providers=[Script([Hang()])], drain=60) as runtime:
-            agent = await runtime.start_agent(model="script/m")
-            await agent.prompt("hello")
+            agents.append(await runtime.start_agent(model="script/m"))
+            await agents[0].prompt("hello")
     assert trio.current_time() == pytest.approx(5, abs=0.1)
-    assert agent.closed
+    assert agents[0].closed
 
 
 @pytest.mark.parametrize("given", [-1, True, "30", float("nan")])
