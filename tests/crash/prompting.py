@@ -1,4 +1,4 @@
-"""A program that accepts prompts for one session until it is killed.
+"""A program that accepts prompts for one session until it is killed, or told to end.
 
 Run as `python -m tests.crash.prompting STORE SESSION LIFE [last]`, with the keys that earlier
 lives accepted on its input, one a line; it repeats them first. It says on its output what it
@@ -19,6 +19,7 @@ import trio
 
 import refold
 from refold import Call, Delay, Say
+from refold.errors import Draining
 from refold.runtime.storage.errors import NotFound
 
 LIFETIME = 60.0
@@ -51,18 +52,22 @@ async def open_agent(runtime: refold.Runtime, session: str) -> refold.Agent:
 
 async def live(store: Path, session: str, life: str, *, last: bool) -> None:
     keys = sys.stdin.read().split()
-    async with refold.open(store, providers=[refold.Script(reply)]) as runtime:
-        agent = await open_agent(runtime, session)
-        tell(opened=life)
-        for key in keys:
-            await accept(agent, key)
-        if last:
-            await accept(agent, "last")
-            await ask_for_all(agent, [*keys, "last"])
-            return
-        for n in count(1):
-            await accept(agent, f"{life}.{n}")
-            await trio.sleep(random.uniform(0, 0.02))
+    drain = random.choice([0, 0.1])
+    async with refold.open(store, providers=[refold.Script(reply)], drain=drain) as runtime:
+        try:
+            agent = await open_agent(runtime, session)
+            tell(opened=life)
+            for key in keys:
+                await accept(agent, key)
+            if last:
+                await accept(agent, "last")
+                await ask_for_all(agent, [*keys, "last"])
+                return
+            for n in count(1):
+                await accept(agent, f"{life}.{n}")
+                await trio.sleep(random.uniform(0, 0.02))
+        except Draining:
+            await trio.sleep(LIFETIME)  # until the drain is over
 
 
 async def accept(agent: refold.Agent, key: str) -> None:

@@ -1,7 +1,7 @@
-"""A program that accepts prompts is killed at any instant: each is answered once all the same.
+"""A program that accepts prompts is ended at any instant: each is answered once all the same.
 
-A run is a session with one to three lives that are killed and a last one that is not. How many
-seconds of runs there are says `REFOLD_KILL_SECONDS`.
+A run is a session with one to three lives that are ended, by SIGKILL or, politely, by SIGTERM, or
+by both, and a last one that is not. How many seconds of runs there are says `REFOLD_KILL_SECONDS`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ import json
 import os
 import random
 import select
+import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from subprocess import PIPE, Popen, TimeoutExpired
+from typing import Literal, get_args
 
 import attrs
 import pytest
@@ -24,6 +26,7 @@ import pytest
 from refold.runtime.envelope import Event, decode_line
 from refold.runtime.events import AssistantMessage, InboxQueued, TurnEnd, TurnStart, UserMessage
 from refold.runtime.messages import text_of, tool_calls
+from refold.runtime.prompt_ledger import CUT
 from refold.runtime.storage.jsonl.folder import JsonlFolder
 from refold.runtime.verify import verify_requests
 from tests.agents import assert_within_rules
@@ -36,6 +39,7 @@ MOST_KILLS = 3
 """A turn that was interrupted once and in two recoveries has a third recovery coming."""
 
 SECONDS = float(os.environ.get("REFOLD_KILL_SECONDS", "20"))
+FIRST = int(os.environ.get("REFOLD_KILL_FIRST", "5000"))
 SESSION = "killed"
 
 
@@ -44,6 +48,7 @@ class Count:
     runs: int = 0
     kills: int = 0
     interrupted: int = 0
+    disposed: int = 0
     prompts: int = 0
 
 
@@ -64,8 +69,14 @@ def said(output: bytes) -> list[dict[str, str | int]]:
     return [json.loads(line) for line in output.split(b"\n")[:-1]]
 
 
-def killed_life(store: Path, life: int, keys: list[str], chance: random.Random) -> bytes:
-    """Run a life and kill it at some instant after its start, mostly once it has opened."""
+Death = Literal["kill", "term", "term, then kill"]
+DEATHS = get_args(Death)
+
+
+def ended_life(
+    store: Path, life: int, keys: list[str], chance: random.Random, death: Death
+) -> bytes:
+    """Run a life and end it at some instant after its start, mostly once it has opened."""
     process = start(store, life, keys)
     assert process.stdout
     with process:
@@ -75,6 +86,13 @@ def killed_life(store: Path, life: int, keys: list[str], chance: random.Random) 
                 assert ready, "the program did not open its session"
             with suppress(TimeoutExpired):
                 process.wait(chance.uniform(0, 0.3))
+            if death != "kill":
+                process.terminate()
+            if death == "term":
+                assert process.wait(PATIENCE) in (0, -signal.SIGTERM)  # that before it can drain
+            elif death == "term, then kill":
+                with suppress(TimeoutExpired):
+                    process.wait(chance.uniform(0, 0.2))
         finally:
             process.kill()
         return process.stdout.read()
@@ -92,11 +110,12 @@ def last_life(store: Path, life: int, keys: list[str]) -> bytes:
     return output
 
 
-def run(store: Path, seed: int, counted: Count) -> None:
+def run(store: Path, seed: int, counted: Count, deaths: Sequence[Death]) -> None:
     """One session through its lives, and what must hold of it."""
     chance, accepted, kills = random.Random(seed), dict[str, int](), 0
     for kills in range(1, chance.randint(1, MOST_KILLS) + 1):
-        note(accepted, said(killed_life(store, kills, [*accepted], chance)))
+        death = chance.choice(deaths)
+        note(accepted, said(ended_life(store, kills, [*accepted], chance, death)))
     words = said(last_life(store, kills + 1, [*accepted]))
     note(accepted, words)
     events = checked_events(store)
@@ -110,6 +129,7 @@ def run(store: Path, seed: int, counted: Count) -> None:
     counted.runs += 1
     counted.kills += kills
     counted.interrupted += sum(turn.reason == "interrupted" for turn in turns_of(events))
+    counted.disposed += sum(turn.reason == "disposed" for turn in turns_of(events))
     counted.prompts += len(accepted)
 
 
@@ -171,7 +191,7 @@ def turns_of(events: list[Event]) -> Iterator[TurnSeen]:
 def answering_turns(events: list[Event]) -> Iterator[tuple[int, int, str]]:
     """Each entry with the one turn that finished its answer, by itself or as a recovery.
 
-    A kill between an answer and the end of its turn leaves an interrupted turn that answered.
+    An end between an answer and the end of its turn leaves a turn that was cut and answered.
     """
     owed: list[int] = []
     for number, turn in enumerate(turns_of(events), 1):
@@ -180,7 +200,7 @@ def answering_turns(events: list[Event]) -> Iterator[tuple[int, int, str]]:
         if turn.answered:
             yield from ((seq, number, turn.reason) for seq in owed)
             owed = []
-        assert turn.reason == "interrupted" or (turn.reason == "completed" and turn.answered)
+        assert turn.reason in CUT or (turn.reason == "completed" and turn.answered)
     assert owed == [], "these were never answered"
 
 
@@ -189,7 +209,16 @@ def test_prompts_of_a_program_that_is_killed_are_answered_exactly_once(
 ) -> None:
     counted, until = Count(), time.monotonic() + SECONDS
     while time.monotonic() < until or not counted.interrupted:
-        run(tmp_path / str(counted.runs), counted.runs, counted)
+        run(tmp_path / str(counted.runs), counted.runs, counted, ["kill"])
+    tell(counted, capsys)
+
+
+def test_prompts_of_a_program_that_is_ended_in_any_way_are_answered_exactly_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counted, until = Count(), time.monotonic() + SECONDS
+    while time.monotonic() < until or not counted.disposed:
+        run(tmp_path / str(counted.runs), FIRST + counted.runs, counted, DEATHS)
     tell(counted, capsys)
 
 
@@ -199,7 +228,7 @@ def test_prompts_of_a_program_that_is_killed_hundreds_of_times_are_answered_exac
 ) -> None:
     counted = Count()
     for seed in range(1000, 1500):
-        run(tmp_path / str(seed), seed, counted)
+        run(tmp_path / str(seed), seed, counted, DEATHS if seed % 2 else ["kill"])
     tell(counted, capsys)
 
 
