@@ -93,7 +93,7 @@ async def everyday(where: Where) -> None:
 async def assert_opens_again(where: Where) -> None:
     async with refold.open(where, providers=[Script(reply)]) as runtime:
         for session in await runtime.list():
-            await (await runtime.resume(session, model="script/m")).close()
+            await (await runtime.resume(session, model="script/m", tools=())).close()
             assert_within_rules(stored_events(runtime, session))
 
 

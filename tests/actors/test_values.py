@@ -531,7 +531,7 @@ def test_every_odd_value_of_an_option_is_refused_or_an_agent_works_with_it(optio
                     continue
                 await assert_whole(runtime, agent, [])
                 await agent.close()
-                again = await runtime.resume(agent.session_id)
+                again = await runtime.resume(agent.session_id, tools=())
                 await assert_whole(runtime, again, [])
                 await again.close()
 
@@ -572,7 +572,7 @@ async def test_any_value_that_a_tool_returns_is_a_result(
             assert (await agent.ask("use the tool")).reason.kind == "completed"
         await assert_whole(runtime, agent, [])
         await agent.close()
-        await assert_whole(runtime, await runtime.resume(agent.session_id), [])
+        await assert_whole(runtime, await runtime.resume(agent.session_id, tools=()), [])
 
 
 PIECES: dict[str, Callable[[Any], Any]] = {
@@ -606,7 +606,7 @@ async def test_every_odd_value_that_a_model_says_ends_a_turn_or_reads_back(
             assert turn.reason.kind in ("completed", "error", "max-tokens"), turn
         await assert_whole(runtime, agent, [])
         await agent.close()
-        await assert_whole(runtime, await runtime.resume(agent.session_id), [])
+        await assert_whole(runtime, await runtime.resume(agent.session_id, tools=()), [])
 
 
 @pytest.mark.parametrize("field", ["code", "message", None])

@@ -163,7 +163,7 @@ async def open_again(where: str) -> None:
             until = trio.current_time() + FREE_SECONDS
             while True:
                 try:
-                    await (await runtime.resume(session, model="script/m")).close()
+                    await (await runtime.resume(session, model="script/m", tools=())).close()
                     break
                 except RefoldError as error:
                     if trio.current_time() > until:

@@ -92,7 +92,7 @@ async def _race(store: str, gate: str) -> None:
         say(waiting=os.getpid())
         os.close(os.open(gate, os.O_RDONLY))
         try:
-            await runtime.resume(SESSION, model="script/m")
+            await runtime.resume(SESSION, model="script/m", tools=())
         except SessionBusy as busy:
             say(busy=os.getpid(), owner=busy.pid or 0, host=busy.host or "", text=str(busy))
             return

@@ -129,7 +129,7 @@ async def _starve(store: str, take: Switch, take_all: Switch, give: Switch) -> N
         take_all()
         await resume_in_need(runtime)
         give()
-        agent = await runtime.resume(SESSION, model="script/m")
+        agent = await runtime.resume(SESSION, model="script/m", tools=())
         await ask(agent, Witness(agent), "last")
 
 
@@ -152,7 +152,7 @@ async def ask_until_it_fails(agent: refold.Agent) -> None:
 
 async def resume_in_need(runtime: refold.Runtime) -> None:
     try:
-        agent = await runtime.resume(SESSION, model="script/m")
+        agent = await runtime.resume(SESSION, model="script/m", tools=())
         await agent.close()
         say(refused="", text="")
     except RefoldError as error:

@@ -105,7 +105,7 @@ async def go_on(state: CrashState) -> None:
     async with refold.open(recorded_store(state.disk()), providers=[model]) as runtime:
         for session in await runtime.list():
             try:
-                agent = await runtime.resume(session, model="script/m")
+                agent = await runtime.resume(session, model="script/m", tools=())
             except NotFound:
                 continue
             turn = await agent.ask("what is left?")

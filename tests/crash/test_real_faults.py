@@ -214,9 +214,9 @@ async def test_a_session_whose_log_is_taken_away_ends_with_one_clear_error(
     async with refold.open(place.store, providers=[refold.Script([Say("four")])]) as runtime:
         if fault is delete:
             with pytest.raises(NotFound):
-                await runtime.resume(SESSION, model="script/m")
+                await runtime.resume(SESSION, model="script/m", tools=())
             return
-        agent = await runtime.resume(SESSION, model="script/m")
+        agent = await runtime.resume(SESSION, model="script/m", tools=())
         assert (await agent.ask("e")).text == "four"
     events = assert_kept(place, hurt.journal)
     assert [event.data.reason for event in events if event.type == "session/recovered"] == (
@@ -240,7 +240,7 @@ async def test_a_clock_that_goes_back_by_an_hour_changes_labels_alone(
         assert_sound(runtime, agent)
     now[0] -= HOUR
     async with refold.open(tmp_path, providers=[refold.Script([Say("c")])]) as runtime:
-        agent = await runtime.resume(SESSION, model="script/m")
+        agent = await runtime.resume(SESSION, model="script/m", tools=())
         assert (await agent.ask("three")).text == "c"
         times = {event.time for event in stored_events(runtime, SESSION)}
         assert times == {now[0], now[0] + HOUR, now[0] + 2 * HOUR}

@@ -74,7 +74,11 @@ def test_every_setting_becomes_a_record() -> None:
 @pytest.mark.parametrize(
     ("text", "key", "known"),
     [
-        ('modle = "a/b"', "modle", "store, model, system, tools, providers"),
+        (
+            'modle = "a/b"',
+            "modle",
+            "store, model, system, max_tokens, temperature, tools, providers",
+        ),
         (BASE + 'url = "x"', "providers.mine.url", "base_url, key_env, codec, keep_alive"),
         ("[provider.mine]", "provider", "providers"),
     ],

@@ -89,6 +89,8 @@ OWN, JOINED, ASIDE = queued(own=True), queued(), aside()
          allowed),
         ("of its parent's no fork knows", [OWN, JOINED, turn(1), user(0), turn_end(1)], user(1),
          allowed, 5),
+        ("nor of what its parent took last", [OWN, turn(1), user(0), turn_end(1), JOINED],
+         user(4), allowed, 4),
     ]
 )  # fmt: skip
 def test_a_prompt_has_a_turn_of_its_own(row: Row) -> None:
@@ -111,6 +113,15 @@ def test_a_prompt_has_a_turn_of_its_own(row: Row) -> None:
 )  # fmt: skip
 def test_no_other_prompt_joins_the_turn_of_such_a_one(row: Row) -> None:
     judge(row)
+
+
+def test_a_turn_that_was_shared_all_the_same_is_told_of_once() -> None:
+    log = Log()
+    for made in (OWN, JOINED, turn(1), user(0)):
+        log.take(made)
+    assert log.verdict(user(1)) == 9
+    log.take(user(1))
+    assert log.verdict(context()) == log.verdict(turn_end(1)) == allowed
 
 
 def test_prompts_go_together_up_to_the_first_that_wants_a_turn_of_its_own() -> None:
