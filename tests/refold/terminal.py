@@ -72,6 +72,12 @@ class Terminal:
         while not any(text in line for line in self.screen.lines):
             assert self._wait(ends), f"{text!r} is not shown in {self.screen.lines}"
 
+    def shows_rows(self, rows: list[str], place: slice) -> None:
+        """Wait until these rows stand at a place of the screen."""
+        ends = time.monotonic() + PATIENCE
+        while self.screen.lines[place] != rows:
+            assert self._wait(ends), f"{rows} are not shown in {self.screen.lines}"
+
     def shows_no_more(self, text: str) -> None:
         """Wait until no row of the screen holds `text`."""
         ends = time.monotonic() + PATIENCE

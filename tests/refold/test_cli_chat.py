@@ -232,7 +232,7 @@ def test_while_a_line_is_typed_whole_lines_appear_above_it(folder: Path) -> None
         person.expect("two begins")
         person.type("abc")
         person.shows("> abc")
-        assert person.screen.lines[-4:-2] == ["one", "two begins"]
+        person.shows_rows(["one", "two begins"], slice(-4, -2))
         assert person.screen.lines[-2].startswith("(waiting for the model, ")
         person.type("\x03")
         person.expect("no usage")
