@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from refold.actors.turn.seams import Stop as Stop
     from refold.actors.turn.seams import Submit as Submit
     from refold.actors.turn.seams import TurnView as TurnView
+    from refold.asyncio_bridge import from_asyncio as from_asyncio
     from refold.config import load_config as load_config
     from refold.config import load_tools as load_tools
     from refold.runtime.config import Config as Config
@@ -97,6 +98,7 @@ _HOMES = {
     "End": "refold.actors.request.script",
     "Fail": "refold.actors.request.script",
     "FinishedCall": "refold.runtime.turn_calls",
+    "from_asyncio": "refold.asyncio_bridge",
     "Ge": "refold.actors.tools",
     "GoOn": "refold.actors.turn.seams",
     "Hang": "refold.actors.request.script",

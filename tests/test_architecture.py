@@ -189,6 +189,7 @@ def test_the_public_names_are_these() -> None:
         "Turn",
         "TurnView",
         "draft",
+        "from_asyncio",
         "load_config",
         "load_tools",
         "open",

@@ -22,7 +22,7 @@ from refold.actors.arguments import wrong
 from refold.actors.bodies import call_plainly, run_body
 from refold.actors.request.model import Pass, admit
 from refold.runtime.errors import InvalidArgument, Refused
-from refold.runtime.json import encode
+from refold.runtime.json import Json, encode
 from refold.runtime.messages import ReasoningBlock, TextBlock, ToolCallBlock
 from refold.runtime.prefix import common_prefix
 from refold.runtime.stream.chunks import (
@@ -38,7 +38,7 @@ from refold.runtime.stream.chunks import (
     Usage,
     UsageChunk,
 )
-from refold.runtime.stream.failures import LASTING, RETRYABLE, Failure, LlmFailure
+from refold.runtime.stream.failures import LASTING, RETRYABLE, Code, Failure, LlmFailure
 from refold.runtime.wire.chat import CHAT
 from refold.runtime.wire.format import WireFormat
 
@@ -99,6 +99,10 @@ class Hang(Piece):
     """Silence until cancelled."""
 
 
+def _plain_code(code: str) -> str:
+    return code.value if isinstance(code, Code) else code
+
+
 @attrs.frozen
 class Fail(Piece):
     """The answer breaks off here with this failure, as a server's does.
@@ -106,7 +110,10 @@ class Fail(Piece):
     Raises `InvalidArgument` for a code that no failure has.
     """
 
-    code: str = attrs.field(validator=lambda _self, _field, code: _check_code(code))
+    code: str = attrs.field(
+        converter=_plain_code,
+        validator=lambda _self, _field, code: _check_code(code),
+    )
     message: str = "the script says so"
     status: int | None = None
     retry_after_ms: int | None = None
@@ -114,9 +121,13 @@ class Fail(Piece):
 
 @attrs.frozen
 class End(Piece):
-    """The finish to report in place of the natural one, such as `max-tokens`."""
+    """The finish to report in place of the natural one, such as `max-tokens`.
+
+    `replay_state` is what a model wants back with the next request, verbatim.
+    """
 
     kind: FinishKind
+    replay_state: Json | None = None
 
 
 def _check_code(code: object) -> None:
@@ -247,18 +258,18 @@ def _play(
     pieces: tuple[Piece, ...], body: bytes, previous: bytes
 ) -> Iterator[Chunk | Delay | Hang | Fail]:
     kind: FinishKind = "tool-calls" if any(isinstance(p, Call) for p in pieces) else "stop"
-    index = 0
+    index, replay_state = 0, None
     for piece in pieces:
         match piece:
             case Say() | Think() | Call():
                 yield from _block(index, piece, body)
                 index += 1
             case End():
-                kind = piece.kind
+                kind, replay_state = piece.kind, piece.replay_state
             case Delay() | Hang() | Fail():
                 yield piece
     yield UsageChunk(_usage(pieces, body, previous))
-    yield Finish(FinishReason(kind))
+    yield Finish(FinishReason(kind), replay_state)
 
 
 def _block(index: int, piece: Say | Think | Call, body: bytes) -> Iterator[Chunk]:

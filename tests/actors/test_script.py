@@ -9,6 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+import refold
 from refold.actors.request.model import Model
 from refold.actors.request.script import (
     Answer,
@@ -297,3 +298,8 @@ def test_a_failure_that_no_server_has_is_refused_with_the_one_that_was_meant() -
     number: Any = 503
     with pytest.raises(InvalidArgument, match=r"must be one of ABORTED, AUTH, .*, not int"):
         Fail(number)
+
+
+def test_a_failure_may_be_given_as_a_code() -> None:
+    failed = Fail(refold.Code.QUOTA)
+    assert (failed.code, type(failed.code)) == ("QUOTA", str)
