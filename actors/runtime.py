@@ -195,8 +195,9 @@ class Runtime:
     ) -> Agent:
         """Open a stored session again; a crash's open turn is closed as interrupted first.
 
-        With `continue_` an interrupted turn that did not answer its input gets one recovery turn,
-        and pending prompts start a turn at once; without it they join the next turn.
+        With `continue_` a turn that was cut, by a crash or by the end of its agent, before it
+        answered its input gets one recovery turn, and pending prompts have their turns; without it
+        they are held until `Agent.release`.
 
         Raises `NotFound`, `SessionBusy`, `LogCorrupt`, what is wrong with the options, and what a
         session cannot go on with: `HistoryUnbalanced` and `HistoryUnreadable`, which name the
