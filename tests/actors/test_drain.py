@@ -272,6 +272,7 @@ async def test_a_drain_that_is_cancelled_ends_and_the_block_is_left(
         async with refold.open("memory:", providers=[Script([Hang()])], drain=60) as runtime:
             agents.append(await runtime.start_agent(model="script/m"))
             await agents[0].prompt("hello")
+            await trio.sleep(1)  # a turn is in hand then
     assert trio.current_time() == pytest.approx(5, abs=0.1)
     assert agents[0].closed
 
