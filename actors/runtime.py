@@ -218,18 +218,20 @@ class Runtime:
         at: int | None = None,
         name: str | None = None,
         session_id: str | None = None,
+        continue_: bool = False,
         **options: Unpack[AgentOptions],
     ) -> Agent:
         """Start an agent on a copy of the log of `parent` up to the `turn/end` at seq `at`.
 
         By default the last one. The parent is not changed and may be running. With a `session_id`
         of your choice the call can be repeated after a crash: where that session is such a fork
-        already, of that parent and where `at` is given at that place, it is resumed; any other
-        raises `NotThatFork`. Raises `NoForkPoint` with the nearest `turn/end` before any other
-        seq, else as `resume`; of a refusal no session is left.
+        already, of that parent and where `at` is given at that place, it is resumed, with
+        `continue_` as by `resume`; any other raises `NotThatFork`. Raises `NoForkPoint` with the
+        nearest `turn/end` before any other seq, else as `resume`; of a refusal no session is left.
         """
         given = parse_options(options)
         check_optional_text("name", name)
+        check_switch("continue_", continue_)
         if at is not None:
             check_seq("at", at)
         repeatable = session_id is not None
@@ -240,7 +242,7 @@ class Runtime:
         check_session_id(parent)
         header = self._new_header(fork_id, name)
         forking = Forking(self.store, parent, at, header, self._acquire, repeatable)
-        return await self._open(fork_id, forking.take, forking.undo, given, continues=False)
+        return await self._open(fork_id, forking.take, forking.undo, given, continues=continue_)
 
     @enable_ki_protection
     async def delete(self, session_id: str) -> None:

@@ -182,11 +182,13 @@ class AsyncioRuntime:
         at: int | None = None,
         name: str | None = None,
         session_id: str | None = None,
+        continue_: bool = False,
         **options: Unpack[AgentOptions],
     ) -> AsyncioAgent:
         """An agent on a copy of a session, as `Runtime.fork` says."""
-        fork = partial(self._runtime.fork, parent, at=at, name=name, session_id=session_id)
-        return AsyncioAgent(await self._crossing.run(partial(fork, **options)), self._crossing)
+        named = partial(self._runtime.fork, parent, at=at, name=name, session_id=session_id)
+        fork = partial(named, continue_=continue_, **options)
+        return AsyncioAgent(await self._crossing.run(fork), self._crossing)
 
     async def drain(self, seconds: float) -> tuple[str, ...]:
         """Let turns in hand finish and take nothing new, as `Runtime.drain` says."""

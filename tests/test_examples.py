@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from refold.runtime.envelope import decode_line
 from refold.runtime.storage import JsonlFolder
 from refold.runtime.verify import verify_requests
 from tests.snippets import ROOT
@@ -16,6 +19,7 @@ from tests.snippets import ROOT
 SAYS = {
     "quickstart.py": ["Buy milk, and call Ada.", ": completed."],
     "resume_after_kill.py": ["exit status is -9", "Done: version 1.2 is live"],
+    "orchestrate.py": ["bed. Try 2. Done.", "Verdict: All three are described."],
     "custom_seam.py": [
         "Turned away: passwords are not sent to a model.",
         "I will do it on Monday.",
@@ -35,7 +39,7 @@ SAYS = {
 }
 """The programs, and what each prints."""
 
-AGENTS = {"two_agents.py": 2}
+AGENTS = {"two_agents.py": 2, "orchestrate.py": 5}
 """How many sessions a program leaves, where it is not one."""
 
 IN_MEMORY = {
@@ -81,6 +85,37 @@ def test_an_example_runs_and_its_requests_can_be_verified(name: str, tmp_path: P
         verdicts = list(verify_requests(folder.read(session).records))
         assert verdicts
         assert all(verdict.verified for verdict in verdicts)
+
+
+@pytest.mark.crash
+def test_the_orchestrator_is_killed_and_run_again_until_it_is_done(tmp_path: Path) -> None:
+    """Nothing is done twice, whenever it dies, and the last run says what a whole one says."""
+    program = [sys.executable, str(ROOT / "examples" / "orchestrate.py"), str(tmp_path / "store")]
+    chance = random.Random(7)
+    for _ in range(8):
+        life = subprocess.Popen(program, env={**os.environ, "PYTHONPATH": str(ROOT)})
+        time.sleep(chance.uniform(0.3, 1.0))
+        life.kill()
+        life.wait()
+    done = run(*program[1:], cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "Describe: lamp. Try 1. Done.",
+        "Describe: bed. Try 2. Done.",
+        "Describe: desk. Try 1. Done.",
+        "Verdict: All three are described.",
+    ]
+    folder = JsonlFolder(tmp_path / "store")
+    assert sorted(folder.list()) == ["judge", "planner", "worker:1", "worker:2", "worker:3"]
+    for session in folder.list():
+        records = folder.read(session).records
+        assert all(verdict.verified for verdict in verify_requests(records))
+        own = [
+            decode_line(one.encoded)
+            for one in records[folder.read(session).header.seed_length or 0 :]
+        ]
+        keys = [event.data.idempotency_key for event in own if event.type == "inbox/queued"]
+        assert len(keys) == len(set(keys)) > 0
 
 
 @pytest.mark.parametrize("name", sorted(IN_MEMORY))
