@@ -17,6 +17,7 @@ from typing import Any
 import attrs
 import orjson
 import pytest
+import trio.testing
 
 import refold.actors
 import refold.runtime
@@ -107,6 +108,8 @@ async def cost_of_a_turn(folder: Path, cost: Cost, messages: int) -> Cost:
         for _ in range(messages // 10):
             await agent.log.append(*[one] * 10)
         await agent.ask("first")
+        await agent.wait_idle()
+        await trio.testing.wait_all_tasks_blocked(0.01)  # the loop is back at its mailbox
         for field in attrs.fields(Cost):
             setattr(cost, field.name, 0)
         sys.setprofile(count_inits(cost))
